@@ -1,0 +1,214 @@
+"""What flows between the rooms: labels, descriptors and flags, each checked when it is made.
+
+Rows match by id and columns by class name, never by position. Nothing is edited in place, so the labels
+that were given always survive beside the new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bomd.errors import InputError
+from bomd.files import read_arrays, write_arrays
+
+NO_FINDING = "No Finding"  # the class that excludes all others and is left out of mean AUCs
+
+Text = NDArray[np.str_]
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelTable:
+    """Labels of N images for C classes: given, re-labelled or predicted.
+
+    Attributes:
+        ids: (N) unique names.
+        classes: C unique names.
+        values: (N, C) in [0, 1]; NaN means "not labelled".
+        paths: (N) image files, where the images are files.
+        patients: (N) who the image shows; without it every image counts as its own patient.
+        views: (N) projection such as PA or AP.
+    """
+
+    ids: Text
+    classes: tuple[str, ...]
+    values: Floats
+    paths: Text | None = None
+    patients: Text | None = None
+    views: Text | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ids", _text(self.ids))
+        object.__setattr__(self, "classes", tuple(str(name) for name in self.classes))
+        object.__setattr__(self, "values", np.asarray(self.values, dtype=np.float32))
+        for name in ("paths", "patients", "views"):
+            column = getattr(self, name)
+            if column is not None:
+                object.__setattr__(self, name, _text(column))
+                if len(getattr(self, name)) != len(self.ids):
+                    raise InputError(f"{len(getattr(self, name))} {name} for {len(self.ids)} ids.")
+        if self.values.shape != (len(self.ids), len(self.classes)):
+            raise InputError(
+                f"Labels have shape {self.values.shape}, expected {len(self.ids)} ids by {len(self.classes)} classes."
+            )
+        _refuse_duplicates(self.ids, "id")
+        _refuse_duplicates(np.asarray(self.classes, dtype=np.str_), "class")
+        wrong = ~(np.isnan(self.values) | ((self.values >= 0) & (self.values <= 1)))
+        if wrong.any():
+            row, column = (int(index[0]) for index in np.nonzero(wrong))
+            raise InputError(
+                f"Label {self.values[row, column]:g} of image {self.ids[row]!r}, class {self.classes[column]!r} "
+                f"is outside [0, 1] ({int(wrong.sum())} such labels)."
+            )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def findings(self) -> NDArray[np.intp]:
+        """Columns of the findings, that is of every class but "No Finding"."""
+        return np.asarray([i for i, name in enumerate(self.classes) if name != NO_FINDING], dtype=np.intp)
+
+    @property
+    def groups(self) -> Text:
+        """(N) what must stay together in a split: the patient, or the image where patients are unknown."""
+        return self.ids if self.patients is None else self.patients
+
+    def take(self, rows: NDArray[Any] | Sequence[int]) -> LabelTable:
+        """The table of these rows, in this order; a boolean mask works too."""
+        index = np.asarray(rows)
+        return replace(
+            self,
+            ids=self.ids[index],
+            values=self.values[index],
+            paths=None if self.paths is None else self.paths[index],
+            patients=None if self.patients is None else self.patients[index],
+            views=None if self.views is None else self.views[index],
+        )
+
+    def select(self, ids: Sequence[str] | Text) -> LabelTable:
+        """The rows with these ids, in this order."""
+        return self.take(rows_of(self.ids, _text(ids)))
+
+    def align(self, classes: Sequence[str]) -> LabelTable:
+        """The same rows with exactly these classes; a class that is not here becomes NaN."""
+        values = np.full((len(self), len(classes)), np.nan, dtype=np.float32)
+        known = {name: column for column, name in enumerate(self.classes)}
+        for column, name in enumerate(classes):
+            if name in known:
+                values[:, column] = self.values[:, known[name]]
+        return replace(self, classes=tuple(classes), values=values)
+
+    def replace(self, values: NDArray[Any]) -> LabelTable:
+        """The same images and classes with other values."""
+        return replace(self, values=np.asarray(values, dtype=np.float32))
+
+    def save(self, path: Path) -> None:
+        columns: dict[str, NDArray[Any]] = {
+            "ids": self.ids,
+            "classes": np.asarray(self.classes, dtype=np.str_),
+            "values": self.values,
+        }
+        for name in ("paths", "patients", "views"):
+            if getattr(self, name) is not None:
+                columns[name] = getattr(self, name)
+        write_arrays(path, columns)
+
+    @classmethod
+    def load(cls, path: Path) -> LabelTable:
+        columns = read_arrays(path)
+        try:
+            return cls(
+                columns["ids"],
+                tuple(str(name) for name in columns["classes"]),
+                columns["values"],
+                columns.get("paths"),
+                columns.get("patients"),
+                columns.get("views"),
+            )
+        except KeyError as error:
+            raise InputError(f"{path} is not a label table: it has no {error}.") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Descriptors:
+    """M vectors of D numbers for each of N images; `values` may be a memory map.
+
+    Attributes:
+        ids: (N) unique names.
+        values: (N, M, D) float32, finite.
+    """
+
+    ids: Text
+    values: Floats
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ids", _text(self.ids))
+        if self.values.ndim != 3 or len(self.values) != len(self.ids):
+            raise InputError(f"Descriptors have shape {self.values.shape}, expected ({len(self.ids)}, M, D).")
+        _refuse_duplicates(self.ids, "id")
+        for start in range(0, len(self.ids), 4096):  # a chunk at a time: the array may be larger than memory
+            finite = np.isfinite(self.values[start : start + 4096]).all(axis=(1, 2))
+            if not finite.all():
+                raise InputError(
+                    f"Descriptors of image {self.ids[start + int(np.argmin(finite))]!r} are not finite."
+                )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class Flags:
+    """Which images and which single labels look wrong; lower scores are more suspect.
+
+    Attributes:
+        ids: (N) unique names.
+        noisy: (N) the image breaks the rank rule.
+        margin: (N) lowest positive score minus highest negative score; NaN where the rule cannot be applied.
+        entry: (N, C) the same for each label on its own; NaN where it cannot be applied.
+    """
+
+    ids: Text
+    noisy: NDArray[np.bool_]
+    margin: Floats
+    entry: Floats
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ids", _text(self.ids))
+        if not len(self.ids) == len(self.noisy) == len(self.margin) == len(self.entry):
+            raise InputError("Flags need one row per id in every column.")
+        _refuse_duplicates(self.ids, "id")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def rows_of(ids: Text, wanted: Text) -> NDArray[np.intp]:
+    """Row in `ids` of each wanted id; one that is not there is an error that names it."""
+    order = np.argsort(ids, kind="stable")
+    place = np.searchsorted(ids, wanted, sorter=order)
+    place[place == len(ids)] = 0
+    rows = order[place] if len(ids) else np.zeros(0, dtype=np.intp)
+    missing = ids[rows] != wanted if len(ids) else np.ones(len(wanted), dtype=bool)
+    if missing.any():
+        raise InputError(f"No row for id {wanted[np.argmax(missing)]!r} ({int(missing.sum())} ids are missing).")
+    return rows
+
+
+def _text(column: Any) -> Text:
+    return np.asarray(column).astype(np.str_)
+
+
+def _refuse_duplicates(names: Text, what: str) -> None:
+    unique, counts = np.unique(names, return_counts=True)
+    if len(unique) != len(names):
+        raise InputError(
+            f"Duplicate {what} {unique[np.argmax(counts)]!r} ({int((counts > 1).sum())} {what}s occur more than once)."
+        )
