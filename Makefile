@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # uv does not read pip's settings, so a folder of local wheels that pip knows of is handed on.
 UV := UV_FIND_LINKS="$${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}" $(BIN)/uv pip install --quiet --python $(BIN)/python
 
-.PHONY: demo test check bench results docs clean
+.PHONY: demo test check bench results clean
 
 demo: $(VENV)/.demo
 	$(BIN)/bomd demo
@@ -17,6 +17,14 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+bench: $(VENV)/.demo
+	$(BIN)/python -m bomd.bench
+
+# Every number and picture in the README: three seeds of the demo for each method, a few minutes each.
+results: $(VENV)/.demo
+	$(BIN)/bomd benchmark demo --methods bce,bomd --seeds 0,1,2 --results results/demo.csv
+	$(BIN)/python scripts/update_readme.py
 
 $(VENV)/bin/uv:
 	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \

@@ -1,4 +1,4 @@
-"""Progress bars that library code can ask for and that stay silent unless a command line switched them on."""
+"""Progress bars that library code asks for and that stay silent unless a command line switched them on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 Item = TypeVar("Item")
 
@@ -62,7 +69,9 @@ def bar(what: str, total: int) -> Iterator[Callable[..., None]]:
     task = shown.add_task(what, total=total, note="")
 
     def advance(steps: int = 1, note: str = "") -> None:
-        shown.update(task, advance=steps, **({"note": note} if note else {}))
+        shown.update(task, advance=steps)
+        if note:
+            shown.update(task, note=note)
 
     try:
         yield advance

@@ -63,8 +63,8 @@ class LabelTable:
         if wrong.any():
             row, column = (int(index[0]) for index in np.nonzero(wrong))
             raise InputError(
-                f"Label {self.values[row, column]:g} of image {self.ids[row]!r}, class {self.classes[column]!r} "
-                f"is outside [0, 1] ({int(wrong.sum())} such labels)."
+                f"Label {self.values[row, column]:g} of image {str(self.ids[row])!r}, "
+                f"class {self.classes[column]!r} is outside [0, 1] ({int(wrong.sum())} such labels)."
             )
 
     def __len__(self) -> int:
@@ -156,9 +156,8 @@ class Descriptors:
         for start in range(0, len(self.ids), 4096):  # a chunk at a time: the array may be larger than memory
             finite = np.isfinite(self.values[start : start + 4096]).all(axis=(1, 2))
             if not finite.all():
-                raise InputError(
-                    f"Descriptors of image {self.ids[start + int(np.argmin(finite))]!r} are not finite."
-                )
+                first = str(self.ids[start + int(np.argmin(finite))])
+                raise InputError(f"Descriptors of image {first!r} are not finite.")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -198,7 +197,8 @@ def rows_of(ids: Text, wanted: Text) -> NDArray[np.intp]:
     rows = order[place] if len(ids) else np.zeros(0, dtype=np.intp)
     missing = ids[rows] != wanted if len(ids) else np.ones(len(wanted), dtype=bool)
     if missing.any():
-        raise InputError(f"No row for id {wanted[np.argmax(missing)]!r} ({int(missing.sum())} ids are missing).")
+        first = str(wanted[np.argmax(missing)])
+        raise InputError(f"No row for id {first!r} ({int(missing.sum())} ids are missing).")
     return rows
 
 
@@ -209,6 +209,5 @@ def _text(column: Any) -> Text:
 def _refuse_duplicates(names: Text, what: str) -> None:
     unique, counts = np.unique(names, return_counts=True)
     if len(unique) != len(names):
-        raise InputError(
-            f"Duplicate {what} {unique[np.argmax(counts)]!r} ({int((counts > 1).sum())} {what}s occur more than once)."
-        )
+        repeated = int((counts > 1).sum())
+        raise InputError(f"Duplicate {what} {str(unique[np.argmax(counts)])!r} ({repeated} occur more than once).")

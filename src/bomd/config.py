@@ -1,0 +1,138 @@
+"""Settings as dataclasses: read from TOML, overridden one by one, refused when unknown, saved whole."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from bomd.errors import InputError
+from bomd.files import fingerprint
+from bomd.typed import convert, nearest, table
+
+
+@dataclass(frozen=True)
+class ImageSettings:
+    """How images are stored."""
+
+    size: int = 512  # pixels of the square that every image is resized to
+    skip_broken: bool = False  # drop and list unreadable images instead of stopping
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How the final classifier is trained; the defaults are the paper's with the release's optimiser."""
+
+    backbone: str = "densenet121"
+    weights: str = "imagenet"  # "imagenet", "none", or a file
+    epochs: int = 30
+    batch: int = 16
+    rate: float = 0.05  # sane only together with eps 0.1: steps are then close to plain momentum
+    betas: tuple[float, float] = (0.9, 0.99)
+    eps: float = 0.1
+    decay: float = 0.0
+    schedule: Literal["constant", "cosine", "onecycle"] = "constant"
+    clip: float = 0.0  # largest gradient norm of a network; 0 leaves gradients alone
+    augment: Literal["none", "light", "paper", "release"] = "paper"
+    select: Literal["last", "best"] = "last"  # "best" looks at the held-out patients, never at a test set
+
+
+@dataclass(frozen=True)
+class DeviceSettings:
+    """Where and in which precision networks run."""
+
+    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["auto", "32-true", "16-mixed", "bf16-mixed"] = "auto"  # auto: bf16 where a GPU has it
+
+
+@dataclass(frozen=True)
+class Config:
+    """One experiment: data, noise, method and seed."""
+
+    name: str = "run"
+    method: str = "bomd"
+    seed: int = 0
+    validation: float = 0.1  # share of the training patients that is held out
+    images: ImageSettings = field(default_factory=ImageSettings)
+    train: dict[str, Any] = field(default_factory=dict)  # dataset = "...", then arguments of its reader
+    test: dict[str, dict[str, Any]] = field(default_factory=dict)  # the same, by a name of your choice
+    noise: dict[str, Any] = field(default_factory=dict)  # kind = "...", then its arguments; empty adds none
+    fit: FitSettings = field(default_factory=FitSettings)
+    device: DeviceSettings = field(default_factory=DeviceSettings)
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)  # method name -> its arguments
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def key(self) -> str:
+        """Changes whenever any setting does."""
+        return fingerprint(self.to_dict())
+
+
+def load(path: Path, methods: Collection[str], overrides: Sequence[str] = ()) -> Config:
+    """Read a TOML recipe.
+
+    Args:
+        path: The recipe.
+        methods: Names of the known methods, each of which may have a table of its own.
+        overrides: "key=value" with a dotted key, the value written as in TOML; plain words need no quotes.
+    """
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"No recipe at {path}.") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"Cannot read recipe {path}: {error}.") from error
+    for override in overrides:
+        _override(values, override)
+    return parse(values, methods, str(path))
+
+
+def parse(values: Mapping[str, Any], methods: Collection[str], where: str = "recipe") -> Config:
+    """Build a checked Config from nested mappings; tables named after a method become its settings."""
+    plain = {name: value for name, value in values.items() if name not in methods}
+    settings = dict(plain.pop("settings", {}))
+    for name in methods:
+        if name in values:
+            settings[name] = {**settings.get(name, {}), **table(values[name], f"{where}: {name}")}
+    known = [item.name for item in fields(Config) if item.name != "settings"]
+    for name in plain:
+        if name not in known:
+            raise InputError(f"{where}: unknown key {name!r}.{nearest(name, [*known, *methods])}")
+    unknown = set(settings) - set(methods)
+    if unknown:
+        raise InputError(f"{where}: settings for unknown method {sorted(unknown)[0]!r}.")
+    config: Config = convert({**plain, "settings": settings}, Config, where)
+    if config.method not in methods:
+        raise InputError(f"{where}: unknown method {config.method!r}.{nearest(config.method, methods)}")
+    if not 0 <= config.validation < 1:
+        raise InputError(f"{where}: validation must be at least 0 and below 1, not {config.validation:g}.")
+    smallest = {
+        "size": (config.images.size, 8),
+        "epochs": (config.fit.epochs, 1),
+        "batch": (config.fit.batch, 2),
+    }
+    for name, (value, lowest) in smallest.items():
+        if value < lowest:
+            raise InputError(f"{where}: {name} must be at least {lowest}, not {value}.")
+    return config
+
+
+def _override(values: dict[str, Any], text: str) -> None:
+    key, equals, literal = text.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"--set {text!r}: write it as key=value, for example fit.epochs=5.")
+    try:
+        value = tomllib.loads(f"value = {literal}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = literal.strip()
+    *sections, last = key.strip().split(".")
+    place = values
+    for section in sections:
+        place = place.setdefault(section, {})
+        if not isinstance(place, dict):
+            raise InputError(f"--set {text!r}: {section!r} is a value, not a table.")
+    place[last] = value

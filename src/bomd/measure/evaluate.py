@@ -1,0 +1,62 @@
+"""The numbers of one run: how good the classifier, the flags and the new labels are, as plain JSON values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bomd.measure.metrics import classification
+from bomd.measure.quality import (
+    clean_set_composition,
+    detection,
+    histogram_distance,
+    label_auc,
+    label_histogram,
+)
+from bomd.measure.records import LabelRecord
+from bomd.tables import LabelTable
+
+
+def evaluate(
+    record: LabelRecord, truths: Mapping[str, LabelTable], predictions: Mapping[str, LabelTable]
+) -> dict[str, Any]:
+    """Score every test set, and, where the method flagged or noise was added on purpose, flags and labels."""
+    flags = record.flags
+    return {
+        "tests": {name: _test(truths[name], predictions[name]) for name in truths},
+        "flagged": None if flags is None else {"images": int(flags.noisy.sum()), "of": len(flags)},
+        "composition": None
+        if flags is None
+        else [kept.to_dict() for kept in clean_set_composition(flags, record.given)],
+        "detection": _detection(record),
+        "labels": _labels(record),
+    }
+
+
+def _test(truth: LabelTable, predicted: LabelTable) -> dict[str, Any]:
+    scores = classification(truth, predicted).to_dict()
+    scores["left_out"] = [{"name": name, "reason": reason} for name, reason in scores["left_out"].items()]
+    return scores
+
+
+def _detection(record: LabelRecord) -> dict[str, Any] | None:
+    if record.clean is None or record.flags is None:
+        return None
+    changed = ~np.isnan(record.clean.values) & (record.given.values != record.clean.values)
+    return detection(record.flags, changed, record.given, rows=record.exposed).to_dict()
+
+
+def _labels(record: LabelRecord) -> dict[str, Any] | None:
+    """Judged on the rows that noise could fall on; elsewhere the truth is not known."""
+    if record.clean is None or record.exposed is None:
+        return None
+    clean, given, proposed = (
+        table.take(record.exposed) for table in (record.clean, record.given, record.proposed)
+    )
+    quality = label_auc(clean, given, proposed).to_dict()
+    truth = label_histogram(clean)
+    quality["distance_before"] = histogram_distance(truth, label_histogram(given))
+    quality["distance_after"] = histogram_distance(truth, label_histogram(proposed))
+    return quality

@@ -1,0 +1,189 @@
+"""One run from images and noisy labels to clean-set numbers: `run(config)` is the whole path on one page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+
+from bomd import progress, runs
+from bomd.config import Config
+from bomd.data import datasets
+from bomd.data.batches import Images
+from bomd.data.noise import NOISES, NoisyLabels
+from bomd.data.split import split_by_patient
+from bomd.data.store import Store, pack
+from bomd.errors import InputError
+from bomd.files import write_json
+from bomd.learn import model
+from bomd.learn.engine import derive, fit, make_fabric, predict
+from bomd.measure.evaluate import evaluate
+from bomd.measure.metrics import mean_auc
+from bomd.measure.records import choose_examples, label_record, save_predictions
+from bomd.methods import METHODS
+from bomd.methods.base import Context, Method
+from bomd.tables import LabelTable
+from bomd.typed import arguments, nearest
+
+HELD_OUT = "validation"  # the name under which held-out patients appear among the test sets
+
+
+@dataclass(frozen=True)
+class Source:
+    """Labels with the packed images that they belong to."""
+
+    labels: LabelTable
+    store: Store
+
+
+def run(config: Config, root: Path = Path("runs")) -> runs.Run:
+    """Do one experiment, or what is left of it, and return its directory.
+
+    Args:
+        config: All settings.
+        root: Where run directories, packed images and finished stages are kept.
+    """
+    started = time.time()
+    method = make_method(config)
+    fabric = make_fabric(config.device)
+    tables = read_labels(config)
+    this = runs.start(root, config)
+    if this.finished:
+        progress.say(f"{this.directory} is finished already; delete it to run again")
+        return this
+    progress.say(f"{config.method}, seed {config.seed}: {this.directory}")
+    stages = runs.Stages(root / "stages")
+
+    sources = {name: pack_images(*tables[name], config, stages) for name in tables}
+    train = sources.pop("train")
+    noise = add_noise(config, train.labels, stages)
+    labels = train.labels if noise is None else noise.noisy
+    kept, held_out = split_by_patient(labels, config.validation, derive(config.seed, HELD_OUT))
+    given, validation = labels.take(kept), labels.take(held_out)
+
+    images = Images(train.store, given.ids, fabric.device)
+    context = Context(images, config.fit, fabric, derive(config.seed, "method"), stages)
+    prepared = method.prepare(given, context)
+
+    truths = {name: source.labels.align(given.classes) for name, source in sources.items()}
+    views = {name: Images(source.store, truths[name].ids, fabric.device) for name, source in sources.items()}
+    if len(validation):
+        truths[HELD_OUT] = validation
+        views[HELD_OUT] = Images(train.store, validation.ids, fabric.device)
+
+    def score(name: str, networks: Sequence[nn.Module]) -> LabelTable:
+        return truths[name].replace(predict(method, networks, views[name], fabric).numpy())
+
+    inputs = (config.to_dict(), images.fingerprint, prepared.targets, str(fabric.device))
+    with stages.enter("classifier", *inputs) as stage:
+        networks, history = fit(
+            method,
+            images,
+            prepared.targets,
+            config.fit,
+            outputs=len(given.classes),
+            fabric=fabric,
+            seed=derive(config.seed, "classifier"),
+            directory=stage.directory,
+            what="train classifier",
+            validate=(lambda trained: mean_auc(validation, score(HELD_OUT, trained))) if len(validation) else None,
+        )
+    predictions = {name: score(name, networks) for name in truths}
+
+    model.save(this.directory / "model", networks, given.classes, config.images.size, method=config.method)
+    record = label_record(given, prepared, noise)
+    record.save(this.directory / "labels.npz")
+    choose_examples(record, train.store, config.seed).save(this.directory / "examples.npz")
+    save_predictions(this.directory / "predictions.npz", truths, predictions)
+    runs.write_lines(this.directory / "metrics.jsonl", [*prepared.history, *history])
+    environment = runs.environment(device_name(fabric), started)
+    write_json(this.directory / "environment.json", environment)
+    facts = {
+        "format": runs.FORMAT,
+        "name": config.name,
+        "method": config.method,
+        "seed": config.seed,
+        "notes": [*prepared.notes, *skipped_images({"train": train, **sources})],
+        "images": {"train": len(given), **{name: len(truth) for name, truth in truths.items()}},
+        "seconds": round(sum(epoch["seconds"] for epoch in (*prepared.history, *history)), 1),
+        "images_presented": sum(epoch["images"] for epoch in (*prepared.history, *history)),
+    }
+    write_json(this.directory / "result.json", facts | evaluate(record, truths, predictions))
+    return this
+
+
+def make_method(config: Config) -> Method:
+    """The method of a recipe with its settings, every name and type checked."""
+    kind = METHODS[config.method]
+    return kind(**arguments(kind, config.settings.get(config.method, {}), config.method))
+
+
+def read_labels(config: Config) -> dict[str, tuple[LabelTable, datasets.Dataset]]:
+    """The labels of the training set, under "train", and of every test set, before anything is spent on images."""
+    reserved = {"train", HELD_OUT} & set(config.test)
+    if reserved:
+        raise InputError(f"A test set cannot be called {reserved.pop()!r}.")
+    tables = {name: datasets.read(place, name) for name, place in {"train": config.train, **config.test}.items()}
+    for name, (table, _) in tables.items():
+        if not len(table):
+            raise InputError(f"{name}: no image is left after the dataset's filters.")
+    for name, place in config.test.items():
+        if all(place.get(key) == config.train.get(key) for key in ("dataset", "root")):
+            shared = set(tables[name][0].groups) & set(tables["train"][0].groups)
+            if shared:
+                raise InputError(f"{len(shared)} patients of test set {name!r} are in the training set too.")
+    return tables
+
+
+def pack_images(table: LabelTable, dataset: datasets.Dataset, config: Config, stages: runs.Stages) -> Source:
+    """Decode every image once; the store is shared by all runs that use the same images at the same size."""
+    store = pack(
+        table,
+        stages.directory("images", table.ids, table.paths, config.images.size),
+        config.images.size,
+        render=dataset.render,
+        skip_broken=config.images.skip_broken,
+    )
+    return Source(table.select(store.ids) if store.broken else table, store)
+
+
+def skipped_images(sources: Mapping[str, Source]) -> list[str]:
+    """One note for each set that lost unreadable images."""
+    return [
+        f"{name}: {len(source.store.broken)} unreadable images were left out, such as "
+        f"{source.store.broken[0]['id']}."
+        for name, source in sources.items()
+        if source.store.broken
+    ]
+
+
+def add_noise(config: Config, table: LabelTable, stages: runs.Stages) -> NoisyLabels | None:
+    """Draw the recipe's noise once per seed; every method and stage then reads the same file."""
+    options = dict(config.noise)
+    kind = options.pop("kind", "none")
+    if kind == "none":
+        if options:
+            raise InputError(f"noise: {next(iter(options))!r} is set, but 'kind' is not.")
+        return None
+    if kind not in NOISES:
+        raise InputError(f"noise: unknown kind {kind!r}.{nearest(str(kind), [*NOISES, 'none'])}")
+    draw = partial(NOISES[kind], table=table, seed=derive(config.seed, "noise"))
+    options = arguments(draw, options, "noise")
+    with stages.enter("noise", table.ids, table.values, kind, options, config.seed) as stage:
+        path = stage.directory / "noise.npz"
+        if not stage.finished:
+            draw(**options).save(path)
+            stage.finish()
+        return NoisyLabels.load(path)
+
+
+def device_name(fabric: Fabric) -> str:
+    if fabric.device.type == "cuda":
+        return str(torch.cuda.get_device_name(fabric.device))
+    return f"cpu, {torch.get_num_threads()} threads"

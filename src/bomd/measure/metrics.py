@@ -1,0 +1,254 @@
+"""How good a classifier is: AUC and average precision per class, with intervals over patients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from bomd.errors import InputError
+from bomd.tables import NO_FINDING, Floats, LabelTable, Text
+
+Numbers = NDArray[np.float64]
+
+INTERVAL = (2.5, 97.5)  # percentiles of the bootstrap draws
+
+
+class Record:
+    """A dataclass of results that can be written as JSON; NaN, which JSON does not know, becomes None."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class ClassScore(Record):
+    """One class: how many images, how well ranked, and within which bounds.
+
+    Attributes:
+        name: of the class.
+        positives: images that have it.
+        negatives: images that do not.
+        auc: area under the ROC curve; NaN without positives or negatives.
+        ap: average precision, which a coin toss brings to positives / (positives + negatives).
+        draws: bootstrap draws in which the class had both positives and negatives; the bounds are theirs.
+    """
+
+    name: str
+    positives: int
+    negatives: int
+    auc: float = math.nan
+    auc_low: float = math.nan
+    auc_high: float = math.nan
+    ap: float = math.nan
+    ap_low: float = math.nan
+    ap_high: float = math.nan
+    draws: int = 0
+
+
+@dataclass(frozen=True)
+class Classification(Record):
+    """Scores of all classes and their mean over the findings, that is without "No Finding".
+
+    Attributes:
+        classes: one entry per class that both tables have.
+        averaged: names of the findings in the mean.
+        left_out: why each other finding is not in the mean.
+        bootstrap: draws of patients behind the bounds.
+    """
+
+    classes: tuple[ClassScore, ...]
+    averaged: tuple[str, ...]
+    left_out: dict[str, str]
+    bootstrap: int
+    mean_auc: float
+    mean_auc_low: float
+    mean_auc_high: float
+    mean_ap: float
+    mean_ap_low: float
+    mean_ap_high: float
+
+
+def classification(
+    truth: LabelTable,
+    predicted: LabelTable,
+    *,
+    bootstrap: int = 1000,
+    seed: int = 0,
+    minimum_positives: int = 1,
+) -> Classification:
+    """Score predictions against the truth, class by class.
+
+    Rows are matched by id and classes by name; images whose truth is NaN do not count for that class. Bounds
+    are 95 % percentiles over draws of whole patients. In each draw the mean is over the classes that can be
+    scored in it.
+
+    Args:
+        truth: labels of 0, 1 or NaN.
+        predicted: scores for at least the images of `truth`.
+        bootstrap: draws of patients; 0 leaves bounds out.
+        seed: of the draws.
+        minimum_positives: findings with fewer are left out of the mean.
+    """
+    if bootstrap < 0 or minimum_positives < 1:
+        raise InputError("bootstrap must be at least 0 and minimum_positives at least 1.")
+    if not len(truth):
+        raise InputError("There is no image to score.")
+    predicted = predicted.select(truth.ids)
+    shared = [name for name in truth.classes if name in predicted.classes]
+    if not shared:
+        raise InputError("Truth and predictions have no class in common.")
+    labels, scores = truth.align(shared).values, predicted.align(shared).values
+    _check(truth, shared, labels, scores)
+
+    draws = np.full((2, len(shared), bootstrap), np.nan)
+    for part, weights in _patient_draws(truth.groups, bootstrap, seed):
+        for column in range(len(shared)):
+            draws[:, column, part] = _weighted_scores(labels[:, column], scores[:, column], weights)
+    rows = [
+        _score_class(name, labels[:, column], scores[:, column], draws[:, column])
+        for column, name in enumerate(shared)
+    ]
+
+    left_out = {name: "not predicted" for name in truth.classes if name not in shared and name != NO_FINDING}
+    averaged = []
+    for row in rows:
+        if row.name == NO_FINDING:
+            continue
+        if row.positives < minimum_positives:
+            few = (
+                f"{row.positives} positive{'' if row.positives == 1 else 's'}, fewer than {minimum_positives}"
+            )
+            left_out[row.name] = few if row.positives else "no positives"
+        elif not row.negatives:
+            left_out[row.name] = "no negatives"
+        else:
+            averaged.append(row.name)
+    chosen = [column for column, name in enumerate(shared) if name in averaged]
+    auc, ap = (_mean(np.array([getattr(rows[column], key) for column in chosen])) for key in ("auc", "ap"))
+    means = [_column_means(values[chosen]) for values in draws]
+    return Classification(
+        tuple(rows), tuple(averaged), left_out, bootstrap, auc, *_bounds(means[0]), ap, *_bounds(means[1])
+    )
+
+
+def mean_auc(truth: LabelTable, predicted: LabelTable) -> float:
+    """Mean AUC over the findings that have positives and negatives; NaN if there is none."""
+    return classification(truth, predicted, bootstrap=0).mean_auc
+
+
+def auc_of(labels: NDArray[Any], scores: NDArray[Any]) -> float:
+    """Area under the ROC curve of one class; NaN without positives or negatives."""
+    return float(roc_auc_score(labels, scores)) if 0 < np.sum(labels) < len(labels) else math.nan
+
+
+def ap_of(labels: NDArray[Any], scores: NDArray[Any]) -> float:
+    """Average precision of one class; NaN without positives or negatives."""
+    return float(average_precision_score(labels, scores)) if 0 < np.sum(labels) < len(labels) else math.nan
+
+
+def _score_class(name: str, labels: NDArray[Any], scores: NDArray[Any], draws: Numbers) -> ClassScore:
+    known = ~np.isnan(labels)
+    labels, scores = labels[known], scores[known]
+    positives = int(labels.sum())
+    auc, ap = auc_of(labels, scores), ap_of(labels, scores)
+    scored = int((~np.isnan(draws[0])).sum())
+    return ClassScore(
+        name, positives, len(labels) - positives, auc, *_bounds(draws[0]), ap, *_bounds(draws[1]), scored
+    )
+
+
+def _patient_draws(groups: Text, bootstrap: int, seed: int) -> Iterator[tuple[slice, Floats]]:
+    """Yield some draws and, as (B, N) weights, how often each image is in them when patients are drawn."""
+    generator = np.random.default_rng(seed)
+    patients, owner = np.unique(groups, return_inverse=True)
+    step = max(1, 10_000_000 // max(1, len(owner)))
+    for start in range(0, bootstrap, step):
+        size = min(step, bootstrap - start)
+        counts = generator.multinomial(len(patients), np.full(len(patients), 1 / len(patients)), size=size)
+        yield slice(start, start + size), counts[:, owner].astype(np.float32)
+
+
+def _weighted_scores(labels: NDArray[Any], scores: NDArray[Any], weights: NDArray[Any]) -> Numbers:
+    """(2, B) AUC and average precision of one class, each image counted as often as its (B, N) weight says.
+
+    Both need only how much weight scores above, at or below each positive, which sums along the sorted scores
+    give for all draws at once. NaN where a draw has no positive or no negative.
+    """
+    positive, negative = np.flatnonzero(labels == 1), np.flatnonzero(labels == 0)
+    positive = positive[np.argsort(scores[positive], kind="stable")]
+    negative = negative[np.argsort(scores[negative], kind="stable")]
+    result = np.full((2, len(weights)), np.nan)
+    if not len(positive) or not len(negative):
+        return result
+    here = weights[:, positive].astype(np.float64)
+    hits, misses = _running_sum(weights[:, positive]), _running_sum(weights[:, negative])
+    below = np.searchsorted(scores[negative], scores[positive], side="left")
+    not_above = np.searchsorted(scores[negative], scores[positive], side="right")
+    first_equal = np.searchsorted(scores[positive], scores[positive], side="left")
+    all_hits, all_misses = hits[:, -1], misses[:, -1]
+    usable = (all_hits > 0) & (all_misses > 0)
+
+    beaten = (here * (misses[:, below] + misses[:, not_above])).sum(axis=1) / 2
+    np.divide(beaten, all_hits * all_misses, out=result[0], where=usable)
+    found = all_hits[:, None] - hits[:, first_equal]
+    wrong = all_misses[:, None] - misses[:, below]
+    precision = np.divide(found, found + wrong, out=np.zeros_like(found), where=found + wrong > 0)
+    np.divide((here * precision).sum(axis=1), all_hits, out=result[1], where=usable)
+    return result
+
+
+def _running_sum(weights: NDArray[Any]) -> Numbers:
+    """(B, n + 1): total weight before each place, and of all at the end."""
+    total = np.zeros((len(weights), weights.shape[1] + 1))
+    np.cumsum(weights, axis=1, out=total[:, 1:])
+    return total
+
+
+def _bounds(draws: Numbers) -> tuple[float, float]:
+    draws = draws[~np.isnan(draws)]
+    if not len(draws):
+        return math.nan, math.nan
+    low, high = np.percentile(draws, INTERVAL)
+    return float(low), float(high)
+
+
+def _mean(values: Numbers) -> float:
+    return float(values.mean()) if len(values) else math.nan
+
+
+def _column_means(values: Numbers) -> Numbers:
+    count = (~np.isnan(values)).sum(axis=0)
+    total = np.nansum(values, axis=0)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _check(truth: LabelTable, classes: list[str], labels: NDArray[Any], scores: NDArray[Any]) -> None:
+    soft = ~(np.isnan(labels) | np.isin(labels, (0, 1)))
+    missing = ~np.isnan(labels) & np.isnan(scores)
+    for wrong, problem in (
+        (soft, "has a truth that is neither 0, 1 nor NaN"),
+        (missing, "has no prediction"),
+    ):
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0]
+            raise InputError(
+                f"Image {str(truth.ids[row])!r} {problem} for {classes[column]!r} ({int(wrong.sum())} such)."
+            )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Record):
+        return value.to_dict()
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

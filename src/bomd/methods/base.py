@@ -1,0 +1,93 @@
+"""What a way of learning from noisy labels may override; the defaults are plain binary cross-entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bomd.clean.graph import Neighbours
+from bomd.config import FitSettings
+from bomd.data.batches import Images
+from bomd.learn.engine import Batch, History, Learner
+from bomd.runs import Stages
+from bomd.tables import Flags, LabelTable
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a method may use while it prepares.
+
+    Attributes:
+        images: The training images; position i is row i of the training table.
+        fit: How the classifier will be trained, which also names the backbone.
+        stages: Where long work is kept, so that it is done once and survives a crash.
+    """
+
+    images: Images
+    fit: FitSettings
+    fabric: Fabric
+    seed: int
+    stages: Stages
+
+    def buffer(self, shape: Sequence[int]) -> Tensor:
+        """A tensor of zeros on the device, for per-sample memory; return it from `buffers` to have it saved."""
+        return torch.zeros(tuple(shape), device=self.fabric.device)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a method learns from, and what it found out on the way.
+
+    Attributes:
+        targets: (N, C) labels to train the classifier on; NaN is masked.
+        flags: Which given labels look wrong, where the method says so.
+        neighbours: The images that the new labels come from.
+        scores: (N, C) how well each label fits each image, on the method's own scale.
+    """
+
+    targets: NDArray[np.float32]
+    flags: Flags | None = None
+    neighbours: Neighbours | None = None
+    scores: NDArray[np.float32] | None = None
+    history: History = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+
+
+class Method(Learner):
+    """Binary cross-entropy on the given labels, one hook at a time replaceable.
+
+    Constructor arguments are the settings: recipes and the command line read them from the signature.
+    """
+
+    def prepare(self, train: LabelTable, context: Context) -> Prepared:
+        """Everything before the classifier: the place to clean labels."""
+        return Prepared(train.values)
+
+    def start_epoch(self, epoch: int, predict: Callable[[], Tensor]) -> None:
+        """Called before each epoch; `predict()` scores the training set, for sample selection."""
+
+    def loss(self, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:
+        """Scalar loss of one network on one batch; `index` are rows of the training table."""
+        return masked_cross_entropy(logits, targets)
+
+    def step(self, networks: Sequence[nn.Module], batch: Batch) -> Tensor:
+        """Loss of one batch, summed over the networks; for methods that mix images or need several passes."""
+        images = batch.view()
+        return torch.stack(
+            [self.loss(network(images).float(), batch.targets, batch.index) for network in networks]
+        ).sum()
+
+
+def masked_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean over the labelled entries of y softplus(-z) + (1 - y) softplus(z); NaN targets do not count."""
+    known = ~targets.isnan()
+    clean = torch.where(known, targets, torch.zeros_like(targets))
+    entries = clean * F.softplus(-logits) + (1 - clean) * F.softplus(logits)
+    return (entries * known).sum() / known.sum().clamp(min=1)

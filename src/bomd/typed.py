@@ -1,0 +1,117 @@
+"""Check plain values, as TOML or JSON give them, against type hints; errors name the place and what fits."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from bomd.errors import InputError
+
+
+def arguments(function: Callable[..., Any], given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Check settings against a function's keyword arguments and return them converted.
+
+    Constructor arguments of a method and options of a dataset reader are settings, so their signatures are
+    the only place where they are declared. What a partial function has bound already cannot be set.
+    """
+    bound = set(function.keywords) if isinstance(function, functools.partial) else set()
+    plain = function.func if isinstance(function, functools.partial) else function
+    hints = typing.get_type_hints(plain.__init__ if inspect.isclass(plain) else plain)
+    parameters = {
+        name: parameter for name, parameter in inspect.signature(plain).parameters.items() if name not in bound
+    }
+    for name in given:
+        if name not in parameters:
+            raise InputError(f"{where}: unknown key {name!r}.{nearest(name, parameters)}")
+    for name, parameter in parameters.items():
+        if parameter.default is inspect.Parameter.empty and name not in given:
+            raise InputError(f"{where}: {name!r} is needed.")
+    return {name: convert(value, hints.get(name, Any), f"{where}.{name}") for name, value in given.items()}
+
+
+def convert(value: Any, hint: Any, where: str) -> Any:
+    """`value` as the type that `hint` asks for, or an error that names the place and what fits there."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return value
+    if origin in (types.UnionType, typing.Union):
+        return _convert_union(value, inner, where)
+    if origin is Literal:
+        if value not in inner:
+            raise InputError(f"{where}: {value!r} is not one of {', '.join(map(repr, inner))}.")
+        return value
+    if is_dataclass(hint) and isinstance(hint, type):
+        return _convert_dataclass(value, hint, where)
+    if origin in (dict, Mapping):
+        return {key: convert(item, inner[1], f"{where}.{key}") for key, item in table(value, where).items()}
+    if origin in (tuple, list, Sequence):
+        return _convert_sequence(value, origin, inner, where)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if hint is Path and isinstance(value, str):
+        return Path(value)
+    if isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
+        return value
+    raise InputError(f"{where}: expected {getattr(hint, '__name__', hint)}, got {value!r}.")
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """A hint at the end of an error: the most similar known name, or all of them."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else f" Known: {', '.join(sorted(known))}."
+
+
+def table(value: Any, where: str) -> dict[str, Any]:
+    """`value` as a table of settings, or an error."""
+    if not isinstance(value, Mapping):
+        raise InputError(f"{where}: expected a table of settings, got {value!r}.")
+    return dict(value)
+
+
+def _convert_union(value: Any, choices: tuple[Any, ...], where: str) -> Any:
+    if value is None and type(None) in choices:
+        return None
+    problems = []
+    for choice in choices:
+        if choice is type(None):
+            continue
+        try:
+            return convert(value, choice, where)
+        except InputError as error:
+            problems.append(error)
+    raise problems[0]
+
+
+def _convert_dataclass(value: Any, hint: Any, where: str) -> Any:
+    if isinstance(value, hint):
+        return value
+    given = table(value, where)
+    hints = typing.get_type_hints(hint)
+    known = [item.name for item in fields(hint)]
+    for name in given:
+        if name not in known:
+            raise InputError(f"{where}: unknown key {name!r}.{nearest(name, known)}")
+    for item in fields(hint):
+        if item.name not in given and item.default is MISSING and item.default_factory is MISSING:
+            raise InputError(f"{where}: {item.name!r} is needed.")
+    return hint(**{name: convert(item, hints[name], f"{where}: {name}") for name, item in given.items()})
+
+
+def _convert_sequence(value: Any, origin: Any, inner: tuple[Any, ...], where: str) -> Any:
+    if not isinstance(value, list | tuple):
+        raise InputError(f"{where}: expected a list, got {value!r}.")
+    if origin is tuple and inner and inner[-1] is not Ellipsis:
+        if len(value) != len(inner):
+            raise InputError(f"{where}: expected {len(inner)} values, got {len(value)}.")
+        kinds: Sequence[Any] = inner
+    else:
+        kinds = [inner[0] if inner else Any] * len(value)
+    items = [convert(item, kind, where) for item, kind in zip(value, kinds, strict=True)]
+    return items if origin is list else tuple(items)

@@ -1,0 +1,191 @@
+"""Decoding: every oddity of real PNG and JPEG files, and a named error for what cannot be read."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from bomd.data.images import LARGEST, find_images, fit_square, read_image
+from bomd.errors import InputError
+
+REAL = Path(__file__).parents[2] / "../shared/data/nih/images"
+
+
+@pytest.fixture
+def grey() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (20, 30), dtype=np.uint8)
+
+
+def test_8_bit_png_is_read_exactly(tmp_path: Path, grey: np.ndarray) -> None:
+    Image.fromarray(grey).save(tmp_path / "a.png")
+    pixels = read_image(tmp_path / "a.png")
+    assert pixels.dtype == np.uint8
+    np.testing.assert_array_equal(pixels, grey)
+
+
+def test_16_bit_png_is_divided_by_256(tmp_path: Path) -> None:
+    deep = np.array([[0, 255, 256, 4095], [32768, 65279, 65280, 65535]], dtype=np.uint16)
+    Image.fromarray(deep).save(tmp_path / "deep.png")
+    np.testing.assert_array_equal(read_image(tmp_path / "deep.png"), [[0, 0, 1, 15], [128, 254, 255, 255]])
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "LA"])
+def test_grey_stored_with_colour_or_transparency_stays_the_same(
+    tmp_path: Path, grey: np.ndarray, mode: str
+) -> None:
+    picture = Image.fromarray(grey).convert(mode)
+    if mode in ("RGBA", "LA"):
+        picture.putalpha(Image.fromarray(255 - grey))  # transparency must not darken anything
+    picture.save(tmp_path / "a.png")
+    np.testing.assert_array_equal(read_image(tmp_path / "a.png"), grey)
+
+
+@pytest.mark.filterwarnings("error")
+def test_palette_is_looked_up_also_when_transparent(tmp_path: Path) -> None:
+    picture = Image.fromarray(np.array([[0, 1], [2, 0]], dtype=np.uint8), "P")
+    picture.putpalette([200, 200, 200, 10, 10, 10, 77, 77, 77])
+    picture.save(tmp_path / "plain.png")
+    picture.save(tmp_path / "clear.png", transparency=bytes([0, 128, 255]))
+    for name in ("plain.png", "clear.png"):
+        np.testing.assert_array_equal(read_image(tmp_path / name), [[200, 10], [77, 200]])
+
+
+def test_one_bit_png_becomes_black_and_white(tmp_path: Path) -> None:
+    Image.fromarray(np.array([[True, False]])).save(tmp_path / "a.png")
+    np.testing.assert_array_equal(read_image(tmp_path / "a.png"), [[255, 0]])
+
+
+def test_jpeg_is_close_and_its_rotation_applied(tmp_path: Path) -> None:
+    ramp = np.tile(np.arange(0, 240, 10, dtype=np.uint8), (16, 1))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # "turn by 90 degrees clockwise to view"
+    Image.fromarray(ramp).save(tmp_path / "plain.jpg", quality=95)
+    Image.fromarray(ramp).save(tmp_path / "turned.jpg", quality=95, exif=exif)
+    plain = read_image(tmp_path / "plain.jpg")
+    assert np.abs(plain.astype(int) - ramp).max() <= 6
+    np.testing.assert_array_equal(read_image(tmp_path / "turned.jpg"), np.rot90(plain, -1))
+
+
+def test_the_content_decides_not_the_suffix(tmp_path: Path, grey: np.ndarray) -> None:
+    Image.fromarray(grey).save(tmp_path / "a.png")
+    (tmp_path / "a.png").rename(tmp_path / "a.jpg")
+    np.testing.assert_array_equal(read_image(tmp_path / "a.jpg"), grey)
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg"])
+@pytest.mark.parametrize("part", [0.0, 0.02, 0.3, 0.9])
+def test_truncated_file_is_named(tmp_path: Path, grey: np.ndarray, suffix: str, part: float) -> None:
+    path = tmp_path / f"cut.{suffix}"
+    Image.fromarray(grey).save(path)
+    path.write_bytes(path.read_bytes()[: int(part * path.stat().st_size)])
+    with pytest.raises(InputError, match=rf"cut\.{suffix}") as error:
+        read_image(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_flipped_bit_in_png_data_is_noticed(tmp_path: Path, grey: np.ndarray) -> None:
+    path = tmp_path / "rotten.png"
+    Image.fromarray(grey).save(path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"rotten\.png is damaged"):
+        read_image(path)
+
+
+def test_other_files_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"No image .*absent\.png"):
+        read_image(tmp_path / "absent.png")
+    with pytest.raises(InputError, match="Cannot read image"):
+        read_image(tmp_path)
+    (tmp_path / "text.png").write_text("not an image")
+    with pytest.raises(InputError, match=r"text\.png is neither PNG"):
+        read_image(tmp_path / "text.png")
+    with zipfile.ZipFile(tmp_path / "zip.png", "w") as archive:
+        archive.writestr("a", "b")
+    with pytest.raises(InputError, match=r"zip\.png is a zip archive"):
+        read_image(tmp_path / "zip.png")
+    Image.fromarray(np.zeros((2, 2), np.uint8)).save(tmp_path / "a.gif")
+    with pytest.raises(InputError, match=r"a\.gif"):
+        read_image(tmp_path / "a.gif")
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize("side", [int(LARGEST**0.5) + 1, 11_000, 100_000])
+def test_a_png_that_claims_too_many_pixels_is_refused(tmp_path: Path, side: int) -> None:
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        )
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))
+    bomb = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+    (tmp_path / "bomb.png").write_bytes(bomb)
+    with pytest.raises(InputError, match=r"bomb\.png.*pixels"):
+        read_image(tmp_path / "bomb.png")
+
+
+@pytest.mark.parametrize("name", ["a.dcm", "A.DICOM", "no-suffix"])
+def test_dicom_goes_to_its_own_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (tmp_path / name).write_bytes(bytes(128) + b"DICM" + bytes(10))
+    monkeypatch.setitem(__import__("sys").modules, "bomd.data.dicom", None)  # what a failing import leaves
+    with pytest.raises(InputError, match=f"{name} is DICOM, which needs pydicom"):
+        read_image(tmp_path / name)
+
+
+def test_images_are_found_in_folders_and_by_name(tmp_path: Path) -> None:
+    for name in ("b.PNG", "deep/er/a.jpg", "deep/c.dcm", "notes.txt", "odd"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    found = find_images([tmp_path / "odd", tmp_path, tmp_path / "b.PNG"])
+    assert [str(path.relative_to(tmp_path)) for path in found] == [
+        "odd",
+        "b.PNG",
+        "deep/c.dcm",
+        "deep/er/a.jpg",
+    ]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"No images in .*empty; looked for \.png"):
+        find_images([tmp_path / "empty"])
+    with pytest.raises(InputError, match="No image or folder"):
+        find_images([tmp_path / "absent"])
+
+
+def test_fit_square_averages_when_it_shrinks_and_keeps_what_fits() -> None:
+    board = (np.indices((64, 64)).sum(axis=0) % 2 * 255).astype(np.uint8)
+    small = fit_square(board, 8)
+    assert small.shape == (8, 8)
+    assert np.abs(small[1:-1, 1:-1].astype(float) - 127.5).max() < 3  # plain bilinear would alias to 0 or 255
+    assert fit_square(board, 64) is board
+    wide = np.repeat(np.array([[0, 200]], dtype=np.uint8), 30, axis=1)
+    stretched = fit_square(wide, 10)
+    assert stretched.shape == (10, 10)
+    assert stretched[0, 0] == 0
+    assert stretched[9, 9] == 200
+    with pytest.raises(InputError, match="size of 0"):
+        fit_square(board, 0)
+
+
+def test_fit_square_against_a_loop_over_triangular_weights() -> None:
+    """Halving 6 pixels to 3: triangles of half-width 2 around centres 1, 3, 5, cut at the borders."""
+    row = np.array([0, 60, 120, 30, 90, 240], dtype=np.float64)
+    expected = []
+    for centre in (1.0, 3.0, 5.0):
+        weights = np.array([max(0.0, 1 - abs(i + 0.5 - centre) / 2) for i in range(6)])
+        expected.append((weights * row).sum() / weights.sum())
+    pixels = np.tile(row.astype(np.uint8), (6, 1))
+    assert np.abs(fit_square(pixels, 3)[1].astype(float) - expected).max() <= 1
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="needs the real images in ../shared/data/nih")
+def test_real_radiographs_are_read() -> None:
+    for path in sorted(REAL.iterdir())[:5]:
+        pixels = read_image(path)
+        assert pixels.shape == (128, 128)
+        assert pixels.std() > 20

@@ -1,0 +1,460 @@
+"""The report is read back as a browser would: parsed, searched for what must and must not be in it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from sklearn.metrics import roc_auc_score
+
+from bomd.errors import InputError
+from bomd.files import fingerprint, write_json
+from bomd.measure import figures, paired, report
+from bomd.measure.evaluate import evaluate
+from bomd.measure.records import Examples, LabelRecord, load_predictions, save_predictions
+from bomd.measure.report import summary_rows, summary_table, write_report
+from bomd.runs import Run, write_lines
+from bomd.tables import NO_FINDING, Flags, LabelTable
+
+CLASSES = (NO_FINDING, "Atelectasis", "Cardiomegaly", "Effusion", "Mass", "Pneumothorax", "Hernia")
+HOSTILE = (
+    NO_FINDING,
+    "<script>alert(1)</script>",
+    '"quoted\' onload="x',
+    "$x_1$ & co",
+    "{{ 7 * 7 }}",
+    "Plain",
+    "</svg><b>out",
+)
+
+
+def write_run(
+    root: Path,
+    method: str = "bomd",
+    seed: int = 0,
+    name: str = "demo",
+    classes: tuple[str, ...] = CLASSES,
+    prefix: str = "image",
+    truth: bool = True,
+    flags: bool = True,
+    score: float = 0.8,
+    settings: dict[str, Any] | None = None,
+) -> Run:
+    """Write a run directory as `experiment.run` leaves it, with made-up but consistent content."""
+    generator = np.random.default_rng([seed, len(method)])
+    N, C = 120, len(classes)
+    clean = (generator.random((N, C)) < 0.25).astype(np.float32)
+    clean[:, 0] = clean[:, 1:].sum(1) == 0
+    given = np.where(generator.random((N, C)) < 0.1, 1 - clean, clean).astype(np.float32)
+    wrong = (given != clean).any(1)
+    table = LabelTable(np.asarray([f"{prefix}{row:03d}" for row in range(N)]), classes, given)
+    margin = (generator.normal(0.3, 0.4, N) - 0.6 * wrong).astype(np.float32)
+    margin[0] = np.nan
+    noisy = (margin <= 0) & flags
+    proposed = np.where(noisy[:, None], 0.4 * given + 0.6 * clean * 0.9, given).astype(np.float32)
+    neighbours = generator.integers(0, N, (N, 10))
+    record = LabelRecord(
+        given=table,
+        proposed=table.replace(proposed if flags else given),
+        clean=table.replace(clean) if truth else None,
+        exposed=np.arange(N) < 100 if truth else None,
+        flags=Flags(table.ids, noisy, margin, np.zeros((N, C), np.float32)) if flags else None,
+        neighbours=neighbours if flags else None,
+    )
+    directory = root / name / method / f"seed{seed}-{fingerprint(settings)[:6]}"
+    record.save(directory / "labels.npz")
+
+    flagged = np.flatnonzero(noisy)
+    flagged = flagged[np.argsort(margin[flagged])]
+    chosen = np.asarray(["most suspect"] * min(4, len(flagged)) + ["random"] * min(3, max(0, len(flagged) - 4)))
+    flagged = flagged[: len(chosen)]
+    rows = np.unique(np.concatenate([flagged, neighbours[flagged, :5].ravel()]))
+    ramp = np.add.outer(np.arange(64), np.arange(64))
+    pixels = np.stack([ramp + generator.integers(0, 120) for _ in rows]).astype(np.uint8) if len(rows) else []
+    Examples(flagged, chosen.astype("<U12"), rows, np.asarray(pixels, dtype=np.uint8).reshape(-1, 64, 64)).save(
+        directory / "examples.npz"
+    )
+
+    shared = np.random.default_rng(7)  # every run is tested on the same images
+    tested = (shared.random((80, C)) < 0.3).astype(np.float32)
+    tested[:, -1] = 0
+    south = LabelTable(np.asarray([f"south{row}" for row in range(80)]), classes, tested)
+    scores = np.clip(0.5 + (score - 0.5) * (tested - 0.5) + generator.normal(0, 0.15, (80, C)), 0, 1)
+    save_predictions(directory / "predictions.npz", {"south": south}, {"south": south.replace(scores)})
+
+    history = [
+        {"stage": "train classifier", "epoch": e, "loss": 1 / e, "validation": 0.6 + 0.05 * e} for e in (1, 2, 3)
+    ]
+    if flags:
+        history = [{"stage": "learn descriptors", "epoch": e, "loss": 2 / e} for e in (1, 2)] + history
+    write_lines(directory / "metrics.jsonl", history)
+    config = {
+        "name": name,
+        "method": method,
+        "seed": seed,
+        "train": {"dataset": "phantom", "count": N},
+        "noise": {"kind": "symmetric", "seed": seed},
+        "settings": {method: settings or {}},
+    }
+    write_json(directory / "config.json", {"format": 1, "config": config})
+    environment = {
+        "commit": "0123abc",
+        "python": "3.11",
+        "device": "cpu",
+        "versions": {"torch": "2.13.0"},
+        "seconds": 61.0,
+        "peak_memory_mb": 812.5,
+    }
+    write_json(directory / "environment.json", environment)
+    found = [(c, int(tested[:, c].sum())) for c in range(C)]
+    entries = [
+        {
+            "name": classes[c],
+            "positives": positives,
+            "negatives": 80 - positives,
+            "auc": score if positives else None,
+            "auc_low": score - 0.05 if positives else None,
+            "auc_high": score + 0.05 if positives else None,
+            "ap": 0.5 if positives else None,
+            "ap_low": None,
+            "ap_high": None,
+        }
+        for c, positives in found
+    ]
+    test = {
+        "classes": entries,
+        "mean_auc": score,
+        "mean_auc_low": score - 0.02,
+        "mean_auc_high": score + 0.02,
+        "mean_ap": 0.5,
+        "left_out": [{"name": classes[-1], "reason": "no positives"}],
+    }
+    detection = {
+        "precision": 0.6,
+        "recall": 0.5,
+        "auroc": 0.83,
+        "base_rate": 0.3,
+        "flagged": int(noisy.sum()),
+        "auroc_by_count": 0.55,
+        "entry_auroc": 0.9,
+        "entry_ap": None,
+    }
+    labels = {
+        "before": 0.8,
+        "after": 0.9,
+        "before_changed": 0.6,
+        "after_changed": None,
+        "classes": [{"name": item, "before": 0.8, "after": None if item == classes[-1] else 0.9} for item in classes],
+        "distance_before": 0.2,
+        "distance_after": 0.1,
+    }
+    result = {
+        "name": name,
+        "method": method,
+        "seed": seed,
+        "notes": [f"a note about {classes[1]}"],
+        "images": {"train": N, "validation": 12, "south": 80},
+        "tests": {"validation": test, "south": test},
+        "detection": detection if flags and truth else None,
+        "flagged": {"images": int(noisy.sum()), "of": N} if flags else None,
+        "labels": labels if flags and truth else None,
+        "composition": [{"name": item, "given": 40, "kept": 30} for item in classes] if flags else None,
+        "seconds": 61.0,
+        "images_presented": 4200,
+    }
+    write_json(directory / "result.json", result)
+    return Run(directory)
+
+
+class Page(HTMLParser):
+    """What a browser would see: tags, addresses, ids and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.ids: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            self.attributes.append((name, value or ""))
+            if name in ("src", "href", "xlink:href", "srcset", "action", "data"):
+                self.addresses.append(value or "")
+            if name == "id":
+                self.ids.append(value or "")
+
+    def handle_data(self, data: str) -> None:
+        if self.tags[-1:] != ["style"]:
+            self.words.append(data)
+
+
+def read(runs: list[Run], path: Path) -> Page:
+    return Page(write_report(runs, path).read_text(encoding="utf-8"))
+
+
+def test_one_run_shows_every_section(tmp_path: Path) -> None:
+    page = read([write_run(tmp_path / "runs")], tmp_path / "report.html")
+    for words in (
+        "bomd reaches a mean AUC of 0.800 (0.780–0.820)",
+        "60.0 % of the images that bomd flags have a wrong label (of all images with known truth: 30.0 %)",
+        "merely counting positive labels has 0.550",
+        "Label AUC 0.800 before, 0.900 after",
+        "Left out of the mean: Hernia (no positives); No Finding",
+        "Most suspect",
+        "Random",
+        "4,200",
+        "812 MB",
+        "a note about Atelectasis",
+        "0123abc",
+    ):
+        assert words in page.text, words
+    assert page.text.count("not a medical device") == 1
+    # findings, margins, clean set, sums and AUC of labels, two losses, one validation curve
+    assert page.tags.count("svg") == 8
+    assert len([value for value in page.addresses if value.startswith("data:image/jpeg")]) > 7
+
+
+def test_the_same_runs_give_the_same_page(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs", flags=False)
+    one = write_report([run], tmp_path / "one.html").read_bytes()
+    assert one == write_report([run], tmp_path / "two.html").read_bytes()
+
+
+def test_examples_of_a_kind_stay_together_and_truth_shows_only_where_known(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs")
+    text = write_report([run], tmp_path / "report.html").read_text(encoding="utf-8")
+    record = LabelRecord.load(run.directory / "labels.npz")
+    examples = Examples.load(run.directory / "examples.npz")
+    first, second = text.index("<h4>Most suspect</h4>"), text.index("<h4>Random</h4>")
+    assert record.clean is not None
+    for row, kind in zip(examples.flagged, examples.chosen, strict=True):
+        place = text.index(f'<div class="id">{record.given.ids[row]}</div>')
+        assert (first < place < second) == (kind == "most suspect")
+        card = text[place : text.index("</article>", place)]
+        wrong = bool((record.given.values[row] != record.clean.values[row]).any())
+        assert ("label truly wrong" in card) == (wrong and row < 100)
+        assert ("label was right" in card) == (not wrong and row < 100)
+
+
+def test_methods_are_ranked_and_their_difference_is_paired(tmp_path: Path) -> None:
+    runs = [
+        write_run(tmp_path / "runs", "bce", flags=False, score=0.7),
+        write_run(tmp_path / "runs", "bomd", score=0.9),
+    ]
+    page = read(runs, tmp_path / "report.html")
+    assert (
+        "bomd reaches a mean AUC of 0.900 (0.880–0.920) over the findings of test set south, 0.200 above bce"
+        in page.text
+    )
+    assert "On resampled test patients the difference lies between" in page.text
+    assert "more than the choice of patients explains" in page.text
+
+
+def test_seeds_become_mean_and_sample_deviation(tmp_path: Path) -> None:
+    """Scores .80, .82, .84 have mean .82 and sample deviation .02; against .81, .81, .81 two of three win."""
+    runs = [write_run(tmp_path / "runs", "bomd", seed, score=0.80 + 0.02 * seed) for seed in (2, 0, 1)]
+    runs += [write_run(tmp_path / "runs", "bce", seed, score=0.81, flags=False) for seed in range(3)]
+    rows = {row["method"]: row for row in summary_rows([*runs, runs[0]])}  # a run given twice counts once
+    assert set(rows) == {"bce", "bomd"}
+    assert rows["bomd"]["seeds"] == [0, 1, 2]
+    score = rows["bomd"]["tests"]["south"]
+    assert score["mean"] == pytest.approx(0.82)
+    assert score["std"] == pytest.approx(0.02)
+    assert score["low"] is None
+    assert rows["bce"]["flagged"] is None
+    page = read(runs, tmp_path / "report.html")
+    assert "0.820 ± 0.020" in page.text
+    assert "Seed by seed the difference is +0.010 ± 0.020; bomd is ahead in 2 of 3." in page.text
+
+
+def test_other_settings_and_other_data_are_never_averaged(tmp_path: Path) -> None:
+    runs = [
+        write_run(tmp_path / "runs", flags=False, settings={"neighbours": 5}),
+        write_run(tmp_path / "runs", flags=False, settings={"neighbours": 10}),
+        write_run(tmp_path / "runs", name="nih", flags=False),
+    ]
+    rows = summary_rows(runs)
+    assert [(row["experiment"], row["method"]) for row in rows] == [
+        ("demo", "bomd (neighbours=10)"),
+        ("demo", "bomd (neighbours=5)"),
+        ("nih", "bomd"),
+    ]
+    page = read(runs, tmp_path / "report.html")
+    assert "above bomd (neighbours" in page.text or "are level" in page.text
+    assert "nih: bomd" in page.text
+
+
+def test_a_method_without_flags(tmp_path: Path) -> None:
+    page = read([write_run(tmp_path / "runs", "bce", flags=False)], tmp_path / "report.html")
+    assert "None of these methods says which labels look wrong." in page.text
+    assert "None of these methods changes the labels it learns from." in page.text
+    assert "Nothing was flagged." in page.text
+    assert not [value for value in page.addresses if value.startswith("data:image")]
+
+
+def test_unknown_truth_is_said_and_never_guessed(tmp_path: Path) -> None:
+    page = read([write_run(tmp_path / "runs", truth=False)], tmp_path / "report.html")
+    assert "nothing says how many are truly wrong" in page.text
+    assert "The right labels are not known" in page.text
+    assert "label truly wrong" not in page.text
+    assert "label was right" not in page.text
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs", name='"><img src=x>', method="bomd", classes=HOSTILE, prefix="<b onclick='x'>")
+    plain = write_run(tmp_path / "runs", "bomd")
+    page = read([run], tmp_path / "hostile.html")
+    expected = read([plain], tmp_path / "plain.html")
+    assert "script" not in page.tags
+    assert set(page.tags) == set(expected.tags)  # a name never becomes an element
+    assert {name for name, _ in page.attributes} == {name for name, _ in expected.attributes}
+    for name in HOSTILE:
+        assert name in page.text
+    assert "<b onclick='x'>" in page.text
+
+
+def test_nothing_is_fetched_and_no_id_repeats(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / "runs", method, flags=method == "bomd") for method in ("bomd", "bce")]
+    path = write_report(runs, tmp_path / "report.html")
+    page = Page(path.read_text(encoding="utf-8"))
+    assert all(value.startswith(("#", "data:")) for value in page.addresses)
+    inside = {value[1:] for value in page.addresses if value.startswith("#")}
+    assert inside <= set(page.ids)
+    assert len(page.ids) == len(set(page.ids))
+    assert "http:" not in path.read_text(encoding="utf-8")
+    assert "https:" not in path.read_text(encoding="utf-8")
+    assert "script" not in page.tags
+    assert any("default-src 'none'" in value for _, value in page.attributes)
+
+
+def test_a_large_report_shows_fewer_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [write_run(tmp_path / "runs", f"method{number}") for number in range(2)]
+    whole = write_report(runs, tmp_path / "whole.html").stat().st_size
+    assert whole < 10_000_000
+    monkeypatch.setattr(report, "LARGEST", whole - 1)
+    path = write_report(runs, tmp_path / "small.html")
+    assert path.stat().st_size < whole
+    assert "are shown to keep this page small" in path.read_text(encoding="utf-8")
+    monkeypatch.setattr(report, "LARGEST", 1000)
+    with pytest.raises(InputError, match="Report fewer runs"):
+        write_report(runs, tmp_path / "none.html")
+    assert not (tmp_path / "none.html").exists()
+
+
+def test_real_sized_pictures_stay_under_ten_megabytes(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs")
+    examples = Examples.load(run.directory / "examples.npz")
+    noise = np.random.default_rng(0).integers(0, 256, (len(examples.rows), 128, 128), dtype=np.uint8)
+    Examples(examples.flagged, examples.chosen, examples.rows, noise).save(run.directory / "examples.npz")
+    assert write_report([run], tmp_path / "report.html").stat().st_size < 3_000_000
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda run: (run.directory / "result.json").unlink(), "not finished"),
+        (lambda run: (run.directory / "labels.npz").write_bytes(b"PK"), "labels.npz"),
+        (lambda run: (run.directory / "metrics.jsonl").unlink(), "metrics.jsonl"),
+        (lambda run: write_json(run.directory / "config.json", {"format": 99}), "another version"),
+        (lambda run: write_json(run.directory / "result.json", {"name": "demo"}), "has no 'tests'"),
+    ],
+)
+def test_a_damaged_run_is_refused_and_the_old_report_survives(tmp_path: Path, damage: Any, message: str) -> None:
+    run = write_run(tmp_path / "runs")
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    damage(run)
+    with pytest.raises(InputError, match=message) as caught:
+        write_report([run], path)
+    assert "\n" not in str(caught.value)
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["report.html"]
+
+
+@pytest.mark.parametrize(("truth", "flags"), [(True, True), (False, True), (True, False)])
+def test_what_an_experiment_measures_can_be_shown(tmp_path: Path, truth: bool, flags: bool) -> None:
+    run = write_run(tmp_path / "runs", truth=truth, flags=flags)
+    record = LabelRecord.load(run.directory / "labels.npz")
+    tables = load_predictions(run.directory / "predictions.npz")
+    truths = {name: pair[0] for name, pair in tables.items()}
+    measured = evaluate(record, truths, {name: pair[1] for name, pair in tables.items()})
+    write_json(run.directory / "result.json", run.result() | measured)
+    page = read([run], tmp_path / "report.html")
+    score = measured["tests"]["south"]
+    expected = f"{score['mean_auc']:.3f} ({score['mean_auc_low']:.3f}–{score['mean_auc_high']:.3f})"
+    assert f"bomd reaches a mean AUC of {expected}" in page.text
+    if truth and flags:
+        found = measured["detection"]
+        assert (
+            f"AUROC {found['auroc']:.3f}; merely counting positive labels has {found['auroc_by_count']:.3f}"
+            in page.text
+        )
+
+
+def test_no_run_and_missing_run_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No run to report"):
+        write_report([], tmp_path / "report.html")
+    with pytest.raises(InputError, match="nowhere"):
+        write_report([Run(tmp_path / "nowhere")], tmp_path / "report.html")
+
+
+def test_terminal_table(tmp_path: Path) -> None:
+    runs = [
+        write_run(tmp_path / "runs", "bce", flags=False, score=0.7),
+        write_run(tmp_path / "runs", "[red]bomd[/red]"),
+    ]
+    console = Console(width=160)
+    with console.capture() as capture:
+        console.print(summary_table(runs))
+    shown = capture.get()
+    assert "0.700 (0.680–0.720)" in shown
+    assert "[red]bomd[/red]" in shown  # a name is never read as markup
+    assert "0.800 → 0.900" in shown
+    assert "61 s" in shown
+
+
+def test_weighted_auc_counts_like_repeated_rows() -> None:
+    """Whole weights must give what scikit-learn gives for rows repeated so often; ties count half."""
+    generator = np.random.default_rng(3)
+    positive = generator.random(40) < 0.4
+    scores = generator.integers(0, 6, 40) / 5
+    weights = generator.integers(0, 4, (5, 40))
+    found = paired.weighted_auc(positive, scores, weights.astype(float))
+    for row, value in zip(weights, found, strict=True):
+        expected = roc_auc_score(np.repeat(positive, row), np.repeat(scores, row))
+        assert value == pytest.approx(expected, abs=1e-12)
+    assert np.isnan(paired.weighted_auc(positive, scores, (~positive)[None].astype(float)))[0]
+
+
+def test_paired_difference_by_hand() -> None:
+    """Two patients, one finding: the first classifier is always right, the second always wrong."""
+    truth = LabelTable(
+        np.asarray(["a", "b", "c", "d"]), ("Mass",), [[1], [0], [1], [0]], patients=np.asarray(list("ppqq"))
+    )
+    right, wrong = truth.replace(truth.values), truth.replace(1 - truth.values)
+    assert paired.difference(truth, right, wrong) == (1.0, 1.0, 1.0)
+    assert paired.difference(truth, right, right) == (0.0, 0.0, 0.0)
+    nothing = truth.replace(np.ones((4, 1)))
+    assert paired.difference(nothing, right, wrong) is None
+
+
+def test_thirty_methods_look_different() -> None:
+    looks = figures.looks([str(number) for number in range(30)])
+    assert len({(look.colour, look.marker) for look in looks}) == 30
+
+
+def test_import_is_light() -> None:
+    """The command line imports this at once: PyTorch must not come along."""
+    code = "import sys, bomd.measure.report; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

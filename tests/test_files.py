@@ -1,0 +1,75 @@
+"""A file appears whole or not at all."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bomd.errors import InputError
+from bomd.files import fingerprint, read_arrays, read_json, replacing, write_arrays, write_json
+
+
+def test_failure_inside_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    write_json(path, {"a": 1})
+
+    def fail() -> None:
+        with replacing(path) as temporary:
+            temporary.write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert read_json(path) == {"a": 1}
+    assert [file.name for file in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_full_disk_is_one_line_and_nothing_half_written(tmp_path: Path) -> None:
+    """A real refusal by the system: files may not grow beyond 64 kB in the child."""
+    script = (
+        "import sys, numpy as np; from pathlib import Path\n"
+        "from bomd.files import write_arrays; from bomd.errors import InputError\n"
+        "try: write_arrays(Path(sys.argv[1]), {'a': np.random.default_rng(0).random(100_000)})\n"
+        "except InputError as error: print(error); sys.exit(2)\n"
+    )
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
+
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "big.npz")],
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stdout.startswith("Cannot write")
+    assert done.stdout.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_arrays_come_back_and_objects_are_refused(tmp_path: Path) -> None:
+    write_arrays(tmp_path / "a.npz", {"names": np.array(["ü", "b"]), "x": np.arange(3)})
+    loaded = read_arrays(tmp_path / "a.npz")
+    assert list(loaded["names"]) == ["ü", "b"]
+    with pytest.raises(TypeError, match="pickle"):
+        write_arrays(tmp_path / "b.npz", {"x": np.array([{}], dtype=object)})
+    (tmp_path / "c.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:50])
+    with pytest.raises(InputError, match="Cannot read"):
+        read_arrays(tmp_path / "c.npz")
+
+
+def test_fingerprint_sees_values_shapes_and_text() -> None:
+    base = fingerprint({"a": 1}, np.zeros((2, 3)), np.array(["x"]))
+    assert base == fingerprint({"a": 1}, np.zeros((2, 3)), np.array(["x"]))
+    assert base != fingerprint({"a": 1}, np.zeros((3, 2)), np.array(["x"]))
+    assert base != fingerprint({"a": 1}, np.zeros((2, 3)), np.array(["y"]))
+    assert base != fingerprint({"a": 2}, np.zeros((2, 3)), np.array(["x"]))
+    assert fingerprint("ab", "c") != fingerprint("a", "bc")
