@@ -46,9 +46,7 @@ PADCHEST = """
 def main(folder: Path) -> None:
     """Write the table from the model in `folder`."""
     listed = [
-        " ".join(name.split())
-        for part in (NIH, NIH_GOOGLE, CHEXPERT, OPENI, PADCHEST)
-        for name in part.split(",")
+        " ".join(name.split()) for part in (NIH, NIH_GOOGLE, CHEXPERT, OPENI, PADCHEST) for name in part.split(",")
     ]
     names = list(dict.fromkeys(listed))
     space = embed(names, str(folder))

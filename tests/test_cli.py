@@ -233,27 +233,23 @@ class TestMistakes:
         lines = (own_data / "labels.csv").read_text().splitlines()
         none = [lines[0], *(line.split(",")[0] + ",0,0" for line in lines[1:])]
         (own_data / "labels.csv").write_text("\n".join(none))
-        code = bomd("run", str(own_data / "own.toml"), "--runs", str(own_data / "runs"))
-        assert code == 2
-        assert "positive" in one_line_error(capsys)
+        self.check(own_data, "positive", capsys)
 
     def test_one_class_only(self, own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
         lines = (own_data / "labels.csv").read_text().splitlines()
         (own_data / "labels.csv").write_text("\n".join(line.rsplit(",", 1)[0] for line in lines))
-        code = bomd("run", str(own_data / "own.toml"), "--runs", str(own_data / "runs"))
-        assert code == 2
-        assert "at least 2" in one_line_error(capsys)
+        self.check(own_data, "at least 2", capsys)
 
     def test_more_neighbours_than_images(self, own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        more = sets("bomd.neighbours=12")
-        assert bomd("run", str(own_data / "own.toml"), "--runs", str(own_data / "runs"), *more) == 2
-        assert "neighbours is 12" in one_line_error(capsys)
+        self.check(own_data, "neighbours is 12", capsys, *sets("bomd.neighbours=12"))
 
     def test_typo_in_recipe(self, own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.check(own_data, "Did you mean 'epochs'", capsys, *sets("fit.epoch=3"))
         self.check(own_data, "Did you mean 'neighbours'", capsys, *sets("bomd.neighbors=3"))
         self.check(own_data, "Did you mean 'symmetric'", capsys, *sets("noise.kind=symetric"))
         self.check(own_data, "Did you mean 'folder'", capsys, *sets("train.dataset=foldr"))
+        self.check(own_data, "densenet121", capsys, *sets("fit.backbone=densnet121"))
+        self.check(own_data, "nowhere.pth", capsys, *sets("fit.backbone=densenet121", "fit.weights=nowhere.pth"))
         assert bomd("run", "dem") == 2
         assert "Did you mean 'demo'" in one_line_error(capsys)
 

@@ -34,6 +34,7 @@ class LabelTable:
         paths: (N) image files, where the images are files.
         patients: (N) who the image shows; without it every image counts as its own patient.
         views: (N) projection such as PA or AP.
+        origins: (N) which set a row came from, where several were put together.
     """
 
     ids: Text
@@ -42,17 +43,16 @@ class LabelTable:
     paths: Text | None = None
     patients: Text | None = None
     views: Text | None = None
+    origins: Text | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", _text(self.ids))
         object.__setattr__(self, "classes", tuple(str(name) for name in self.classes))
         object.__setattr__(self, "values", np.asarray(self.values, dtype=np.float32))
-        for name in ("paths", "patients", "views"):
-            column = getattr(self, name)
-            if column is not None:
-                object.__setattr__(self, name, _text(column))
-                if len(getattr(self, name)) != len(self.ids):
-                    raise InputError(f"{len(getattr(self, name))} {name} for {len(self.ids)} ids.")
+        for name, extra in self.extras().items():
+            object.__setattr__(self, name, _text(extra))
+            if len(extra) != len(self.ids):
+                raise InputError(f"{len(extra)} {name} for {len(self.ids)} ids.")
         if self.values.shape != (len(self.ids), len(self.classes)):
             raise InputError(
                 f"Labels have shape {self.values.shape}, expected {len(self.ids)} ids by {len(self.classes)} classes."
@@ -80,17 +80,18 @@ class LabelTable:
         """(N) what must stay together in a split: the patient, or the image where patients are unknown."""
         return self.ids if self.patients is None else self.patients
 
+    def extras(self) -> dict[str, Text]:
+        """The optional columns that are there, by name."""
+        columns = {name: getattr(self, name) for name in ("paths", "patients", "views", "origins")}
+        return {name: column for name, column in columns.items() if column is not None}
+
     def take(self, rows: NDArray[Any] | Sequence[int]) -> LabelTable:
         """The table of these rows, in this order; a boolean mask works too."""
         index = np.asarray(rows)
-        return replace(
-            self,
-            ids=self.ids[index],
-            values=self.values[index],
-            paths=None if self.paths is None else self.paths[index],
-            patients=None if self.patients is None else self.patients[index],
-            views=None if self.views is None else self.views[index],
-        )
+        if not index.size:
+            index = index.astype(np.intp)  # an empty list has no type of its own
+        extras = {name: column[index] for name, column in self.extras().items()}
+        return replace(self, ids=self.ids[index], values=self.values[index], **extras)
 
     def select(self, ids: Sequence[str] | Text) -> LabelTable:
         """The rows with these ids, in this order."""
@@ -110,30 +111,17 @@ class LabelTable:
         return replace(self, values=np.asarray(values, dtype=np.float32))
 
     def save(self, path: Path) -> None:
-        columns: dict[str, NDArray[Any]] = {
-            "ids": self.ids,
-            "classes": np.asarray(self.classes, dtype=np.str_),
-            "values": self.values,
-        }
-        for name in ("paths", "patients", "views"):
-            if getattr(self, name) is not None:
-                columns[name] = getattr(self, name)
-        write_arrays(path, columns)
+        columns = {"ids": self.ids, "classes": np.asarray(self.classes, dtype=np.str_), "values": self.values}
+        write_arrays(path, columns | self.extras())
 
     @classmethod
     def load(cls, path: Path) -> LabelTable:
         columns = read_arrays(path)
         try:
-            return cls(
-                columns["ids"],
-                tuple(str(name) for name in columns["classes"]),
-                columns["values"],
-                columns.get("paths"),
-                columns.get("patients"),
-                columns.get("views"),
-            )
-        except KeyError as error:
-            raise InputError(f"{path} is not a label table: it has no {error}.") from error
+            ids, classes, values = (columns.pop(name) for name in ("ids", "classes", "values"))
+            return cls(ids, tuple(str(name) for name in classes), values, **columns)
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{path} is not a label table: {error}.") from error
 
 
 @dataclass(frozen=True, eq=False)

@@ -74,9 +74,7 @@ def test_six_points_that_can_be_drawn(backend):
     points = np.array([[0, 0], [1, 0], [0, 2], [10, 0], [11, 0], [10, 1]], dtype=np.float32)[:, None]
     found = nearest_images(points, 2, backend=backend, device="cpu")
     assert found.indices.tolist() == [[1, 2], [0, 2], [0, 1], [4, 5], [3, 5], [3, 4]]
-    np.testing.assert_allclose(
-        found.distances, [[1, 2], [1, 5**0.5], [2, 5**0.5], [1, 1], [1, 2**0.5], [1, 2**0.5]]
-    )
+    np.testing.assert_allclose(found.distances, [[1, 2], [1, 5**0.5], [2, 5**0.5], [1, 1], [1, 2**0.5], [1, 2**0.5]])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

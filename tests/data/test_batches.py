@@ -50,10 +50,7 @@ def test_iterating_gives_every_position_once_in_order(store: Store, resident: bo
 
 @pytest.mark.parametrize("resident", [False, True])
 def test_no_positions_give_no_batches(store: Store, resident: bool) -> None:
-    assert (
-        list(Images(store, store.ids, CPU, resident=resident).iterate(torch.zeros(0, dtype=torch.long), 4))
-        == []
-    )
+    assert list(Images(store, store.ids, CPU, resident=resident).iterate(torch.zeros(0, dtype=torch.long), 4)) == []
 
 
 def test_stopping_early_and_starting_again_is_fine(store: Store) -> None:
@@ -97,9 +94,7 @@ def test_normalise_matches_the_formula() -> None:
     three = normalise(images, 3)
     assert three.shape == (1, 3, 2, 2)
     assert three.dtype == torch.float32
-    for channel, (mean, deviation) in enumerate(
-        zip((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), strict=True)
-    ):
+    for channel, (mean, deviation) in enumerate(zip((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), strict=True)):
         assert torch.allclose(three[0, channel], (share - mean) / deviation, atol=1e-5)
     assert torch.equal(normalise(images.float(), 3), three)
     with pytest.raises(ValueError, match="1 or 3"):

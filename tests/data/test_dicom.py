@@ -218,7 +218,7 @@ def test_table_of_interest_is_looked_up_and_held_at_its_ends(make: Make, kind: s
 
 
 def test_table_of_12_bit_entries_that_claims_16_is_not_dark(make: Make) -> None:
-    """Most OpenI files are like this; white is 4,095, not 65,535."""
+    """Computed radiography writes such tables; white is 4,095, not 65,535."""
     path = make([[0, 1, 2, 3]], VOILUTSequence=look_up_table([4, 0, 16], [0, 1024, 2048, 4095]))
     np.testing.assert_array_equal(read_dicom(path), [[0, 64, 128, 255]])
 

@@ -36,9 +36,7 @@ def test_16_bit_png_is_divided_by_256(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "LA"])
-def test_grey_stored_with_colour_or_transparency_stays_the_same(
-    tmp_path: Path, grey: np.ndarray, mode: str
-) -> None:
+def test_grey_stored_with_colour_or_transparency_stays_the_same(tmp_path: Path, grey: np.ndarray, mode: str) -> None:
     picture = Image.fromarray(grey).convert(mode)
     if mode in ("RGBA", "LA"):
         picture.putalpha(Image.fromarray(255 - grey))  # transparency must not darken anything
@@ -120,9 +118,7 @@ def test_other_files_are_refused_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("side", [int(LARGEST**0.5) + 1, 11_000, 100_000])
 def test_a_png_that_claims_too_many_pixels_is_refused(tmp_path: Path, side: int) -> None:
     def chunk(kind: bytes, content: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-        )
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))
     bomb = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")

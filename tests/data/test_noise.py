@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bomd.data import noise
-from bomd.data.noise import NOISES, NoisyLabels, report_mining, symmetric
+from bomd.data.noise import NOISES, NoisyLabels, report_mining, symmetric, within
 from bomd.errors import InputError
 from bomd.tables import NO_FINDING, LabelTable
 
@@ -87,7 +87,7 @@ def test_exactly_the_asked_share_of_each_group_is_drawn():
     table = realistic(1001)
     healthy = table.values[:, -1] == 1
     only = np.arange(1001) % 3 > 0
-    drawn = symmetric(table, 0.37, 1.0, seed=2, only=only)
+    drawn = within(only, table, lambda part: symmetric(part, 0.37, 1.0, seed=2))
     changed = drawn.changed.any(axis=1)
     assert changed[healthy].sum() == int(0.37 * (healthy & only).sum())
     assert changed[~healthy].sum() == int(0.37 * (~healthy & only).sum())
@@ -210,7 +210,7 @@ def test_saved_noise_comes_back_whole(kind, tmp_path):
     [
         (lambda t: symmetric(t, 1.2, 0.2, 0), "rows is 1.2"),
         (lambda t: symmetric(t, 0.2, float("nan"), 0), "labels is nan"),
-        (lambda t: symmetric(t, 0.2, 0.2, 0, only=np.ones(3, dtype=bool)), "20 booleans"),
+        (lambda t: within(np.ones(3, dtype=bool), t, lambda part: symmetric(part, 0.2, 0.2, 0)), "20 booleans"),
         (lambda t: symmetric(t.replace(t.values / 2), 0.2, 0.2, 0), "0, 1 or NaN"),
         (lambda t: report_mining(t, 0, miss={"Masses": 0.1}), "miss names 'Masses'"),
         (lambda t: report_mining(t, 0, false_alarm={NO_FINDING: 0.1}), "names 'No Finding'"),

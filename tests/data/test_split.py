@@ -23,9 +23,7 @@ def make_table(
     who = np.concatenate([np.arange(patients), rng.choice(patients, count - patients)])
     values = (rng.random((count, len(prevalence))) < tendency[who]).astype(np.float32)
     ids = np.array([f"image{row:06d}" for row in range(count)])
-    return LabelTable(
-        ids, [f"c{i}" for i in range(len(prevalence))], values, patients=np.array([f"p{i}" for i in who])
-    )
+    return LabelTable(ids, [f"c{i}" for i in range(len(prevalence))], values, patients=np.array([f"p{i}" for i in who]))
 
 
 def test_sides_are_complete_disjoint_and_share_no_patient() -> None:
@@ -113,6 +111,6 @@ def test_fraction_0_holds_out_nothing_and_others_are_checked() -> None:
 
 def test_a_hundred_thousand_images_take_seconds() -> None:
     table = make_table(100_000, 30_000, prevalence=(0.002,) * 7 + (0.02,) * 6 + (0.5,))
-    start = time.perf_counter()
+    start = time.process_time()
     split_by_patient(table, 0.1, 0)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5

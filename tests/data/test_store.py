@@ -15,13 +15,14 @@ import pytest
 from PIL import Image
 
 from bomd.data import store as store_module
-from bomd.data.images import fit_square, read_image
+from bomd.data.images import fit_square, read_chunks, read_image
 from bomd.data.store import Store, open_store, pack
 from bomd.errors import InputError
 from bomd.tables import LabelTable
 
 REAL = Path(__file__).parents[2] / "../shared/data/nih/images"
 
+# Without a guard for `__main__`, as people write scripts: processes must not run it again.
 PACK_SCRIPT = """
 import resource, signal, sys
 from pathlib import Path
@@ -29,16 +30,15 @@ from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.tables import LabelTable
 
-if __name__ == "__main__":
-    table, target, size, workers, limit = sys.argv[1:]
-    if int(limit):
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
-    try:
-        pack(LabelTable.load(Path(table)), Path(target), int(size), workers=int(workers))
-    except InputError as error:
-        print(error)
-        sys.exit(2)
+table, target, size, workers, limit = sys.argv[1:]
+if int(limit):
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
+try:
+    pack(LabelTable.load(Path(table)), Path(target), int(size), workers=int(workers))
+except InputError as error:
+    print(error)
+    sys.exit(2)
 """
 
 
@@ -248,10 +248,7 @@ def draw(seed: int):
     def render(ids: np.ndarray, size: int) -> np.ndarray:
         calls.append(len(ids))
         return np.stack(
-            [
-                np.random.default_rng([seed, int(name)]).integers(0, 256, (size, size), np.uint8)
-                for name in ids
-            ]
+            [np.random.default_rng([seed, int(name)]).integers(0, 256, (size, size), np.uint8) for name in ids]
         )
 
     return render, calls
@@ -267,9 +264,7 @@ def test_rendered_images_are_drawn_once_and_anew_when_the_drawing_changes(tmp_pa
     assert pack(table, tmp_path / "store", 8, render=render).fingerprint == store.fingerprint
     assert sum(calls) <= 16
     other, _ = draw(1)
-    np.testing.assert_array_equal(
-        pack(table, tmp_path / "store", 8, render=other).images, other(table.ids, 8)
-    )
+    np.testing.assert_array_equal(pack(table, tmp_path / "store", 8, render=other).images, other(table.ids, 8))
     with pytest.raises(ValueError, match="render gave"):
         pack(table, tmp_path / "wrong", 8, render=lambda ids, size: np.zeros((len(ids), size, size)))
 
@@ -294,7 +289,9 @@ def test_rendering_goes_on_after_an_interruption(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
-def test_killed_in_the_middle_it_goes_on_to_the_same_bytes(tmp_path: Path, workers: int) -> None:
+def test_killed_in_the_middle_it_goes_on_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
     table = make_images(tmp_path / "images", 320, side=192)
     pack(table, tmp_path / "whole", 32, workers=1)
     target = tmp_path / "store"
@@ -315,7 +312,15 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_bytes(tmp_path: Path, worke
         if kills == 3 - workers:
             break
     assert kills, "the process always finished before it could be killed"
+    read: list[int] = []
+
+    def watched(paths, size, starts, step, workers):
+        read.extend(starts)
+        return read_chunks(paths, size, starts, step, workers)
+
+    monkeypatch.setattr(store_module, "read_chunks", watched)
     store = pack(table, target, 32, workers=1)
+    assert len(read) < 320 / 64, "nothing of what was done before the kill was used"
     assert content(target) == content(tmp_path / "whole")
     assert len(open_store(store.directory, deep=True)) == 320
 
@@ -397,9 +402,7 @@ def test_a_real_file_size_limit_is_one_line_and_leaves_nothing_complete(tmp_path
     assert len(pack(table, tmp_path / "store", 64)) == 100
 
 
-def test_a_full_disk_in_the_middle_is_one_line_and_can_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_in_the_middle_is_one_line_and_can_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make_images(tmp_path / "images", 200)
     pack(table, tmp_path / "whole", 16)
     real = Path.open
@@ -431,9 +434,7 @@ def test_a_full_disk_in_the_middle_is_one_line_and_can_go_on(
     assert content(tmp_path / "store") == content(tmp_path / "whole")
 
 
-def test_free_space_is_checked_before_anything_is_decoded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_free_space_is_checked_before_anything_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make_images(tmp_path / "images", 3)
     monkeypatch.setattr(store_module, "read_chunks", None)
     with pytest.raises(InputError, match=r"Packing needs 300000\.0 GB .* GB are free"):

@@ -188,9 +188,7 @@ def test_the_shipped_table_is_small_and_holds_nothing_to_unpickle() -> None:
 
 
 def test_case_and_underscores_do_not_matter() -> None:
-    np.testing.assert_array_equal(
-        embed(["pleural_thickening"]).vectors, embed(["Pleural  Thickening"]).vectors
-    )
+    np.testing.assert_array_equal(embed(["pleural_thickening"]).vectors, embed(["Pleural  Thickening"]).vectors)
 
 
 def test_an_unknown_class_is_refused_with_the_nearest_names() -> None:
@@ -203,9 +201,7 @@ def test_an_unknown_class_is_refused_with_the_nearest_names() -> None:
 def test_auto_takes_meaning_where_it_can_and_says_where_it_cannot() -> None:
     np.testing.assert_array_equal(embed(NIH, "auto").vectors, embed(NIH, "minilm").vectors)
     own = embed(["Rust", "Crack", "Edema"], "auto", seed=3, size=64)
-    np.testing.assert_array_equal(
-        own.vectors, embed(["Rust", "Crack", "Edema"], "random", seed=3, size=64).vectors
-    )
+    np.testing.assert_array_equal(own.vectors, embed(["Rust", "Crack", "Edema"], "random", seed=3, size=64).vectors)
     (note,) = own.notes
     assert "'Rust', 'Crack'" in note
     assert "'Edema'" not in note
@@ -297,9 +293,7 @@ def test_glove_averages_the_words(tmp_path: Path) -> None:
     space = embed(["Pleural_Thickening", "Mass", "No Finding"], "glove", vectors=path)
     half = np.sqrt(0.5)
     mean = np.array([half, half - 1]) / 2
-    np.testing.assert_allclose(
-        space.vectors, [[half, half], [0, -1], -mean / np.linalg.norm(mean)], atol=1e-6
-    )
+    np.testing.assert_allclose(space.vectors, [[half, half], [0, -1], -mean / np.linalg.norm(mean)], atol=1e-6)
     assert len(space.notes) == 1
     with pytest.raises(InputError, match="no vector for hernia, hiatal"):
         embed(["Hiatal Hernia"], "glove", vectors=path)
@@ -345,9 +339,7 @@ def test_without_a_network_the_way_out_is_named(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     code = "from bomd.describe.labelspace import embed; embed(['Mass'], 'bluebert')"
     offline = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=offline, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], env=offline, capture_output=True, text=True, check=False)
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("bomd.errors.InputError: Cannot load")
     assert ENCODERS["bluebert"] in last

@@ -123,9 +123,7 @@ def test_order_of_images_descriptors_and_classes_does_not_matter(weighting):
     generator = torch.Generator().manual_seed(0)
     images, classes = torch.randperm(24, generator=generator), torch.randperm(14, generator=generator)
     plain = ranking_loss(bags, words, labels, weighting=weighting).loss
-    shuffled = ranking_loss(
-        bags[images].flip(1), words[classes], labels[images][:, classes], weighting=weighting
-    ).loss
+    shuffled = ranking_loss(bags[images].flip(1), words[classes], labels[images][:, classes], weighting=weighting).loss
     assert plain.item() == pytest.approx(shuffled.item(), rel=1e-12)
 
 

@@ -57,9 +57,7 @@ def test_shapes_and_gradients(name: str) -> None:
         torch.testing.assert_close(network(images), network.head(features))
     network.train()
     network(pictures(network, 64)).square().sum().backward()
-    silent = [
-        key for key, tensor in network.named_parameters() if tensor.grad is None or not tensor.grad.any()
-    ]
+    silent = [key for key, tensor in network.named_parameters() if tensor.grad is None or not tensor.grad.any()]
     assert silent == []
 
 
@@ -77,9 +75,7 @@ def test_the_seed_alone_decides(name: str) -> None:
     assert torch.equal(before, torch.random.get_rng_state())
     torch.rand(5)
     same, other = build(name, 3, seed=1), build(name, 3, seed=2)
-    assert all(
-        torch.equal(a, b) for a, b in zip(one.state_dict().values(), same.state_dict().values(), strict=True)
-    )
+    assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), same.state_dict().values(), strict=True))
     assert not torch.equal(one.head.weight, other.head.weight)
     drawn = [key for key, value in one.named_parameters() if value.dim() == 4]
     assert all(not torch.equal(one.state_dict()[key], other.state_dict()[key]) for key in drawn)
@@ -99,9 +95,7 @@ def test_densenet_has_the_published_number_of_parameters() -> None:
 
 @pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
-def test_torchvision_files_give_the_same_features(
-    trained: Network, tmp_path: Path, old: bool, suffix: str
-) -> None:
+def test_torchvision_files_give_the_same_features(trained: Network, tmp_path: Path, old: bool, suffix: str) -> None:
     path = tmp_path / f"weights{suffix}"
     state = torchvision_state(trained, old=old)
     assert ("features.denseblock1.denselayer1.norm.1.weight" in state) == old
@@ -130,22 +124,16 @@ def test_one_key_that_does_not_fit_is_named(trained: Network, tmp_path: Path) ->
 
     whole = torchvision_state(trained, old=False)
     key = "features.denseblock2.denselayer3.conv2.weight"
-    refused(
-        {name: value for name, value in whole.items() if name != key}, r"missing.*denselayer3\.layers\.conv2"
-    )
+    refused({name: value for name, value in whole.items() if name != key}, r"missing.*denselayer3\.layers\.conv2")
     refused(
         {name: value for name, value in whole.items() if name != "classifier.bias"},
         r"missing.*classifier\.bias",
     )
     refused({**whole, "features.extra": torch.zeros(1)}, "unexpected key 'features.extra'")
-    refused(
-        {**whole, key: whole[key][:-1]}, re.escape(key) + r".*has shape \(31, 128, 3, 3\), expected \(32, 128"
-    )
+    refused({**whole, key: whole[key][:-1]}, re.escape(key) + r".*has shape \(31, 128, 3, 3\), expected \(32, 128")
     twice = "features.denseblock2.denselayer3.conv.2.weight"
     refused({**whole, twice: whole[key]}, "two names")
-    refused(
-        {f"module.{name}": value for name, value in whole.items()}, "unexpected key 'module.features.conv0"
-    )
+    refused({f"module.{name}": value for name, value in whole.items()}, "unexpected key 'module.features.conv0")
     refused({"state_dict": whole}, "'state_dict', which is not a tensor")  # type: ignore[dict-item]
 
 
@@ -197,9 +185,7 @@ def test_efficientnet_knows_imagenet() -> None:
     ranks = {}
     for name in ("flower.jpg", "china.jpg"):
         photo = torch.from_numpy(load_sample_image(name).copy()).permute(2, 0, 1)[None, :, :, 107:534].float()
-        image = torch.nn.functional.interpolate(
-            (photo - 127) / 128, size=224, mode="bilinear", antialias=True
-        )
+        image = torch.nn.functional.interpolate((photo - 127) / 128, size=224, mode="bilinear", antialias=True)
         with torch.no_grad():
             logits = network.features(image) @ layer["_fc.weight"].T + layer["_fc.bias"]
         ranks[name] = logits[0].argsort(descending=True).tolist()
@@ -232,9 +218,7 @@ def test_a_densenet_file_does_not_fit_another_network(trained: Network, tmp_path
 
 
 def test_bad_requests() -> None:
-    with pytest.raises(
-        InputError, match="No backbone 'densenet': use one of densenet121, efficientnet_lite0, small"
-    ):
+    with pytest.raises(InputError, match="No backbone 'densenet': use one of densenet121, efficientnet_lite0, small"):
         build("densenet", 14)
     with pytest.raises(InputError, match="no pretrained weights"):
         build("small", 14, weights="imagenet")

@@ -34,9 +34,7 @@ def table_of(values, classes=None, ids=None, patients=None):
 def random_case(seed=0, N=300, C=4, patients=120):
     generator = np.random.default_rng(seed)
     truth = (generator.random((N, C)) < 0.2).astype(np.float32)
-    scores = np.clip(truth * 0.2 + generator.random((N, C)) * 0.8, 0, 1).round(
-        2
-    )  # rounding makes equal scores
+    scores = np.clip(truth * 0.2 + generator.random((N, C)) * 0.8, 0, 1).round(2)  # rounding makes equal scores
     truth[generator.random((N, C)) < 0.1] = NAN
     return table_of(truth, patients=generator.integers(0, patients, N)), table_of(scores)
 
@@ -74,13 +72,11 @@ def test_weighted_scores_equal_scikit_learn_on_repeated_rows(seed):
         first = [np.flatnonzero(truth.groups == patient)[0] for patient in np.unique(truth.groups)]
         assert (weights[:, first].sum(axis=1) == len(first)).all()
         for column in range(4):
-            found = metrics._weighted_scores(labels[:, column], scores[:, column], weights)
+            found = metrics.weighted_scores(labels[:, column], scores[:, column], weights)
             for draw, weight in enumerate(weights.astype(int)):
                 rows = np.repeat(np.arange(80), weight)
                 rows = rows[~np.isnan(labels[rows, column])]
-                assert found[0, draw] == pytest.approx(
-                    roc_auc_score(labels[rows, column], scores[rows, column])
-                )
+                assert found[0, draw] == pytest.approx(roc_auc_score(labels[rows, column], scores[rows, column]))
                 expected = average_precision_score(labels[rows, column], scores[rows, column])
                 assert found[1, draw] == pytest.approx(expected)
 
@@ -249,9 +245,7 @@ def test_label_auc_matches_rows_and_classes_masks_and_leaves_out():
     assert result.left_out == {"never": "no positives"}
     known = ~np.isnan(given[:, 0])
     assert result.classes[0].before == roc_auc_score(clean[known, 0], given[known, 0])
-    assert result.classes[0].after == pytest.approx(
-        roc_auc_score(clean[known, 0], new[known, 0].astype(np.float32))
-    )
+    assert result.classes[0].after == pytest.approx(roc_auc_score(clean[known, 0], new[known, 0].astype(np.float32)))
     changed = ((clean != given) & ~np.isnan(given))[:, :3].any(axis=1)
     assert result.classes[1].before_changed == roc_auc_score(clean[changed, 1], given[changed, 1])
     assert result.before == pytest.approx(np.mean([row.before for row in result.classes[:2]]))

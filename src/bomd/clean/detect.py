@@ -41,9 +41,7 @@ def scores_of(descriptors: NDArray[Any], vectors: NDArray[Any]) -> Floats:
     return scores
 
 
-def detect(
-    scores: NDArray[Any], labels: NDArray[Any] | LabelTable, ids: Sequence[str] | Text | None = None
-) -> Flags:
+def detect(scores: NDArray[Any], labels: NDArray[Any] | LabelTable, ids: Sequence[str] | Text | None = None) -> Flags:
     """Flag each image whose lowest positive class does not score above its highest negative class.
 
     A label of at least 0.5 counts as positive, one below as negative, NaN as neither. Equal scores are

@@ -365,9 +365,7 @@ def _choose_faiss(backend: Backend, device: torch.device, reading: Reading) -> A
     if backend == "torch" or (backend == "auto" and not (suitable and find_spec("faiss"))):
         return None
     if not suitable:
-        raise InputError(
-            "The faiss backend searches with reading images on a CPU only; choose backend torch."
-        )
+        raise InputError("The faiss backend searches with reading images on a CPU only; choose backend torch.")
     return _import_faiss()
 
 

@@ -26,13 +26,9 @@ def neighbour_mean(labels: NDArray[Any], neighbours: Neighbours | NDArray[Any]) 
     """
     indices = neighbours.indices if isinstance(neighbours, Neighbours) else np.asarray(neighbours)
     if indices.ndim != 2 or not np.issubdtype(indices.dtype, np.integer):
-        raise InputError(
-            f"Neighbours must be a (Q, K) array of row numbers, got {indices.dtype} {indices.shape}."
-        )
+        raise InputError(f"Neighbours must be a (Q, K) array of row numbers, got {indices.dtype} {indices.shape}.")
     if indices.size and (indices.min() < -1 or indices.max() >= len(labels)):
-        raise InputError(
-            f"Neighbours name rows {indices.min()} to {indices.max()}, but there are {len(labels)} rows."
-        )
+        raise InputError(f"Neighbours name rows {indices.min()} to {indices.max()}, but there are {len(labels)} rows.")
     # An empty row at the end is what -1 finds, so that missing neighbours need no case of their own.
     known = np.concatenate([~np.isnan(labels), np.zeros((1, labels.shape[1]), dtype=np.bool_)])
     filled = np.concatenate([np.nan_to_num(labels), np.zeros((1, labels.shape[1]), dtype=labels.dtype)])
@@ -107,8 +103,7 @@ def relabel(
         indices = indices[noisy]
     elif len(indices) != noisy.sum():
         raise InputError(
-            f"{len(indices)} rows of neighbours fit neither the {len(given)} images "
-            f"nor the {noisy.sum()} noisy ones."
+            f"{len(indices)} rows of neighbours fit neither the {len(given)} images nor the {noisy.sum()} noisy ones."
         )
 
     old = given[noisy].astype(np.float64)

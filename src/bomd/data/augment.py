@@ -53,9 +53,7 @@ class Kind:
 
 KINDS = {
     "paper": Kind(crop=(0.2, 1.0)),
-    "release": Kind(
-        crop=(0.2, 1.0), degrees=10, translate=0.15, scale=(0.95, 1.05), shear=10, jitter=(0.9, 1.1)
-    ),
+    "release": Kind(crop=(0.2, 1.0), degrees=10, translate=0.15, scale=(0.95, 1.05), shear=10, jitter=(0.9, 1.1)),
     # Small images lose findings in small crops, and short runs do not see enough of them.
     "light": Kind(crop=(0.8, 1.0), degrees=5, translate=0.05, scale=(0.9, 1.1)),
 }
@@ -99,9 +97,7 @@ def augment(
     return move(images, draw(len(images), kind, generator, crop=crop))
 
 
-def draw(
-    count: int, kind: str, generator: torch.Generator, *, crop: tuple[float, float] | None = None
-) -> Motion:
+def draw(count: int, kind: str, generator: torch.Generator, *, crop: tuple[float, float] | None = None) -> Motion:
     """Draw the motion of `count` images.
 
     The area of the crop is uniform in its range, and the logarithm of its ratio uniform in the part of the

@@ -7,14 +7,17 @@ import io
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import zipfile
 import zlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,16 +89,12 @@ def read_image(path: Path) -> Pixels:
         # Formats are named so that a stray file never reaches one of Pillow's rarely used decoders.
         with Image.open(io.BytesIO(content), formats=("PNG", "JPEG")) as image:
             if image.width * image.height > LARGEST:
-                raise InputError(
-                    f"Image {path} claims {image.width} x {image.height} pixels, over {LARGEST:,}."
-                )
+                raise InputError(f"Image {path} claims {image.width} x {image.height} pixels, over {LARGEST:,}.")
             return _grey(image)
     except InputError:
         raise
     except UnidentifiedImageError as error:
-        kind = (
-            "a zip archive" if zipfile.is_zipfile(path) else "neither PNG, JPEG nor DICOM, or it is damaged"
-        )
+        kind = "a zip archive" if zipfile.is_zipfile(path) else "neither PNG, JPEG nor DICOM, or it is damaged"
         raise InputError(f"Image {path} is {kind}.") from error
     except MemoryError:
         raise
@@ -133,6 +132,7 @@ class ImageIndex:
         """List the folder once."""
         self.folder = folder
         self.paths = _images_in(folder)
+        self._above = f"{folder.as_posix()}/"
         self._by_path: dict[str, str] = {}
         self._by_name: dict[str, list[str]] = {}
         for path in self.paths:
@@ -152,7 +152,7 @@ class ImageIndex:
             InputError: The name leads out of the folder, or several files have it.
         """
         wanted = name.replace("\\", "/")
-        if ".." in wanted.split("/") or (wanted.startswith("/") and not wanted.startswith(f"{self.folder}/")):
+        if ".." in wanted.split("/") or (wanted.startswith("/") and not wanted.startswith(self._above)):
             raise InputError(f"{name!r} lies outside the images folder {self.folder}; pass the right folder.")
         if "/" in wanted:
             below = self._below(wanted).removeprefix("./")
@@ -163,7 +163,7 @@ class ImageIndex:
         return files[0] if files else None
 
     def _below(self, path: str) -> str:
-        return path.replace(os.sep, "/").removeprefix(f"{self.folder.as_posix()}/")
+        return path.replace(os.sep, "/").removeprefix(self._above)
 
 
 def fit_square(pixels: Pixels, size: int) -> Pixels:
@@ -187,9 +187,7 @@ def fit_square(pixels: Pixels, size: int) -> Pixels:
     return np.asarray(Image.fromarray(pixels).resize((size, size), Image.Resampling.BILINEAR))
 
 
-def read_chunks(
-    paths: NDArray[np.str_], size: int, starts: Sequence[int], step: int, workers: int
-) -> Generator[Chunk]:
+def read_chunks(paths: NDArray[np.str_], size: int, starts: Sequence[int], step: int, workers: int) -> Generator[Chunk]:
     """Decode many images in parallel, with every process busy and few chunks waiting in memory.
 
     Args:
@@ -212,7 +210,8 @@ def read_chunks(
     waiting: set[Future[Chunk]] = set()
     try:
         for start in starts:
-            waiting.add(pool.submit(_read_chunk, start, paths[start : start + step], size))
+            with _nameless_main():  # the first submission starts the processes
+                waiting.add(pool.submit(_read_chunk, start, paths[start : start + step], size))
             if len(waiting) > 2 * workers:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
@@ -220,10 +219,7 @@ def read_chunks(
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
     except BrokenProcessPool as error:
-        raise InputError(
-            "A decoding process died: out of memory, or a script that lacks `if __name__ == '__main__':`; "
-            "use one worker."
-        ) from error
+        raise InputError("A process that decodes images died, perhaps out of memory: use one worker.") from error
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -259,11 +255,20 @@ def _read_dicom(path: Path) -> Pixels:
     try:
         dicom = importlib.import_module("bomd.data.dicom")  # only now: pydicom is optional
     except ImportError as error:
-        raise InputError(
-            f"Image {path} is DICOM, which needs pydicom (pip install pydicom): {error}."
-        ) from error
+        raise InputError(f"Image {path} is DICOM, which needs pydicom (pip install pydicom): {error}.") from error
     pixels: Pixels = dicom.read_dicom(path)
     return pixels
+
+
+@contextmanager
+def _nameless_main() -> Iterator[None]:
+    """Start processes that do not import the main script again, which may be slow or have no guard for that."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 def _start_worker() -> None:

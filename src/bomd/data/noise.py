@@ -34,9 +34,7 @@ NEIGHBOURING = (
     ("Atelectasis", "Infiltration"),
     ("Edema", "Infiltration"),
 )
-CONFUSED_SHARE = (
-    0.15  # of a finding's misses, reported as one given neighbour; an assumption, not a measurement
-)
+CONFUSED_SHARE = 0.15  # of a finding's misses, reported as one given neighbour; an assumption, not a measurement
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,39 +84,23 @@ class NoisyLabels:
             "kind": np.asarray(self.kind),
             "settings": np.asarray(json.dumps(self.settings)),
         }
-        for name in ("paths", "patients", "views"):
-            column = getattr(self.clean, name)
-            if column is not None:
-                columns[name] = column
-        write_arrays(path, columns)
+        write_arrays(path, columns | self.clean.extras())
 
     @classmethod
     def load(cls, path: Path) -> NoisyLabels:
         columns = read_arrays(path)
         try:
-            clean = LabelTable(
-                columns["ids"],
-                tuple(str(name) for name in columns["classes"]),
-                columns["clean"],
-                columns.get("paths"),
-                columns.get("patients"),
-                columns.get("views"),
+            noisy, seed, kind, settings, exposed = (
+                columns.pop(name) for name in ("noisy", "seed", "kind", "settings", "exposed")
             )
-            return cls(
-                noisy=clean.replace(columns["noisy"]),
-                clean=clean,
-                exposed=columns["exposed"],
-                seed=int(columns["seed"]),
-                kind=str(columns["kind"]),
-                settings=json.loads(str(columns["settings"])),
-            )
-        except KeyError as error:
-            raise InputError(f"{path} is not a file of noisy labels: it has no {error}.") from error
+            ids, classes, values = (columns.pop(name) for name in ("ids", "classes", "clean"))
+            clean = LabelTable(ids, tuple(str(name) for name in classes), values, **columns)
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{path} is not a file of noisy labels: {error}.") from error
+        return cls(clean.replace(noisy), clean, exposed, int(seed), str(kind), json.loads(str(settings)))
 
 
-def symmetric(
-    table: LabelTable, rows: float, labels: float, seed: int, *, only: NDArray[np.bool_] | None = None
-) -> NoisyLabels:
+def symmetric(table: LabelTable, rows: float, labels: float, seed: int) -> NoisyLabels:
     """Flip every label of some rows with the same probability, keeping "No Finding" consistent.
 
     Of the rows with and without "No Finding", int(rows * count) each are drawn. In a drawn row each label
@@ -133,14 +115,10 @@ def symmetric(
         rows: share of the rows that get noise; p_s in the paper.
         labels: probability that a label of such a row flips; p_l in the paper.
         seed: of the draw.
-        only: (N) rows on which noise may fall; all by default.
     """
     _check_hard(table)
     _check_rate(rows, "rows")
     _check_rate(labels, "labels")
-    exposed = np.ones(len(table), dtype=np.bool_) if only is None else np.asarray(only)
-    if exposed.dtype != np.bool_ or exposed.shape != (len(table),):
-        raise InputError(f"only must be {len(table)} booleans, got {exposed.dtype} {exposed.shape}.")
     order = _draw(seed, "rows", len(table))
     chance = _draw(seed, "labels", table.values.shape)
 
@@ -149,7 +127,7 @@ def symmetric(
     healthy = np.zeros(len(table), dtype=np.bool_) if nothing is None else values[:, nothing] == 1
     drawn = np.zeros(len(table), dtype=np.bool_)
     for group in (healthy, ~healthy):
-        members = np.flatnonzero(group & exposed)
+        members = np.flatnonzero(group)
         drawn[members[np.argsort(order[members])][: int(rows * len(members))]] = True
     flip = drawn[:, None] & (chance < labels) & ~np.isnan(values)
     values[flip] = 1 - values[flip]
@@ -160,7 +138,7 @@ def symmetric(
         empty = drawn & ~(values == 1).any(axis=1) & ~np.isnan(values[:, nothing])
         values[empty, nothing] = 1
     settings = {"rows": rows, "labels": labels}
-    return NoisyLabels(table.replace(values), table, exposed, seed, "symmetric", settings)
+    return NoisyLabels(table.replace(values), table, np.ones(len(table), dtype=np.bool_), seed, "symmetric", settings)
 
 
 def report_mining(
@@ -189,9 +167,7 @@ def report_mining(
     _check_hard(table)
     names = [name for name in table.classes if name != NO_FINDING]
     missed = _rates(names, miss, "miss", {name: 1 - hit for name, (hit, _) in MEASURED.items()})
-    alarmed = _rates(
-        names, false_alarm, "false_alarm", {name: alarm for name, (_, alarm) in MEASURED.items()}
-    )
+    alarmed = _rates(names, false_alarm, "false_alarm", {name: alarm for name, (_, alarm) in MEASURED.items()})
     confused = _confusions(names, confusion, missed)
     miss_chance = _draw(seed, "miss", table.values.shape)
     alarm_chance = _draw(seed, "false_alarm", table.values.shape)
@@ -221,6 +197,22 @@ def report_mining(
     settings = {"miss": missed, "false_alarm": alarmed, "confusion": confused}
     everywhere = np.ones(len(table), dtype=np.bool_)
     return NoisyLabels(table.replace(values), table, everywhere, seed, "report_mining", settings)
+
+
+def within(exposed: NDArray[np.bool_], table: LabelTable, draw: Callable[[LabelTable], NoisyLabels]) -> NoisyLabels:
+    """Let noise fall on some rows only; the others keep their labels, whose truth then counts as unknown.
+
+    Args:
+        exposed: (N) the rows on which noise may fall.
+        table: all labels.
+        draw: adds noise to a table; it gets the exposed rows.
+    """
+    if exposed.dtype != np.bool_ or exposed.shape != (len(table),):
+        raise InputError(f"exposed must be {len(table)} booleans, got {exposed.dtype} {exposed.shape}.")
+    part = draw(table.take(exposed))
+    values = table.values.copy()
+    values[exposed] = part.noisy.values
+    return NoisyLabels(table.replace(values), table, exposed, part.seed, part.kind, part.settings)
 
 
 NOISES: dict[str, Callable[..., NoisyLabels]] = {"symmetric": symmetric, "report_mining": report_mining}
@@ -254,9 +246,7 @@ def _confusions(
             _check_rate(rate, f"confusion of {name!r} with {other!r}")
         total = sum(others.values())
         if total > missed[name] + 1e-9:
-            raise InputError(
-                f"confusion of {name!r} adds up to {total:g}, more than its miss rate {missed[name]:g}."
-            )
+            raise InputError(f"confusion of {name!r} adds up to {total:g}, more than its miss rate {missed[name]:g}.")
         confused[name] = dict(others)
     return confused
 

@@ -46,9 +46,7 @@ _IMAGES, _INDEX, _FACTS, _PART, _JOURNAL = (
 )
 _SPOT_CHECKS = 8
 _NAMED = 5  # broken images spelled out in an error
-_WORTH_PROCESSES = (
-    32 << 20
-)  # bytes of source files; below that, starting processes takes longer than decoding
+_WORTH_PROCESSES = 32 << 20  # bytes of source files; below that, starting processes takes longer than decoding
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,9 +152,7 @@ def open_store(directory: Path, *, deep: bool = False) -> Store:
     if not same_index:
         raise InputError(f"{directory / _INDEX} has changed since it was written: pack the images again.")
     if length != count * size**2:
-        raise InputError(
-            f"{directory / _IMAGES} has {length:,} bytes, not {count * size**2:,}: pack the images again."
-        )
+        raise InputError(f"{directory / _IMAGES} has {length:,} bytes, not {count * size**2:,}: pack the images again.")
     index = read_arrays(directory / _INDEX)
     images = np.memmap(directory / _IMAGES, dtype=np.uint8, mode="r", shape=(count, size, size))
     rows = np.arange(count) if deep else np.unique(np.linspace(0, count - 1, _SPOT_CHECKS).astype(np.intp))

@@ -51,9 +51,7 @@ class LabelSpace:
 
     def __post_init__(self) -> None:
         if self.vectors.ndim != 2 or len(self.vectors) != len(self.classes):
-            raise InputError(
-                f"Label vectors have shape {self.vectors.shape} for {len(self.classes)} classes."
-            )
+            raise InputError(f"Label vectors have shape {self.vectors.shape} for {len(self.classes)} classes.")
         if not np.allclose(np.linalg.norm(self.vectors, axis=1), 1, atol=1e-4):
             raise InputError(f"Label vectors from {self.source} are not finite rows of length one.")
 
@@ -86,9 +84,7 @@ def embed(
     if (vectors is not None) != (model == "glove"):
         raise InputError("A file of word vectors goes with the label space 'glove', and only with it.")
     if vector_classes is not None and not model.endswith(".npy"):
-        raise InputError(
-            f"A list of vector classes goes with a .npy file, not with the label space {model!r}."
-        )
+        raise InputError(f"A list of vector classes goes with a .npy file, not with the label space {model!r}.")
     if model == "auto":
         return _automatic(names, seed, size)
     if model == "minilm":
@@ -98,9 +94,7 @@ def embed(
     if model.endswith(".npy"):
         return _looked_up(names, _array_rows(Path(model), vector_classes), model)
     if vectors is not None:
-        return _cached(
-            cache, names, _file_state(vectors), f"glove ({vectors})", lambda: _glove(names, vectors)
-        )
+        return _cached(cache, names, _file_state(vectors), f"glove ({vectors})", lambda: _glove(names, vectors))
     if model in ENCODERS:
         hub = ENCODERS[model]
         return _cached(cache, names, hub, f"{model} ({hub})", lambda: _encode(names, hub))
@@ -131,9 +125,7 @@ def _checked(classes: Sequence[str]) -> tuple[str, ...]:
         raise InputError(f"Class {keys.index('') + 1} of {len(names)} has no name.")
     repeated = [name for name, key in zip(names, keys, strict=True) if keys.count(key) > 1]
     if repeated:
-        raise InputError(
-            f"Classes {', '.join(map(repr, repeated))} are one name but for case and underscores."
-        )
+        raise InputError(f"Classes {', '.join(map(repr, repeated))} are one name but for case and underscores.")
     return names
 
 
@@ -145,9 +137,7 @@ def _key(name: str) -> str:
     return _words(name).casefold()
 
 
-def _assembled(
-    names: tuple[str, ...], found: Mapping[str, Floats], source: str, known: Sequence[str]
-) -> LabelSpace:
+def _assembled(names: tuple[str, ...], found: Mapping[str, Floats], source: str, known: Sequence[str]) -> LabelSpace:
     """Order and normalise the vectors found by key, and derive that of No Finding where it is missing."""
     unit: dict[str, Floats] = {}
     for key, vector in found.items():
@@ -161,8 +151,7 @@ def _assembled(
             near = difflib.get_close_matches(_key(name), [_key(other) for other in known], n=3, cutoff=0.5)
             nearest = f" (nearest: {', '.join(near)})" if near else ""
             raise InputError(
-                f"The label space {source} has no vector for class {name!r}{nearest}: "
-                f"rename it or use {_OTHER_WAYS}."
+                f"The label space {source} has no vector for class {name!r}{nearest}: rename it or use {_OTHER_WAYS}."
             )
     notes: tuple[str, ...] = ()
     if healthy in map(_key, names) and healthy not in unit:
@@ -189,9 +178,7 @@ def _automatic(names: tuple[str, ...], seed: int, size: int) -> LabelSpace:
         f"The shipped vectors do not know {', '.join(map(repr, unknown))}, so each class has a random vector "
         f"and the meaning of the labels is not used; a transformers model or 'glove' would use it."
     )
-    return LabelSpace(
-        names, _random_rows(names, seed, size), f"random (seed {seed}, {size} dimensions)", notes=(note,)
-    )
+    return LabelSpace(names, _random_rows(names, seed, size), f"random (seed {seed}, {size} dimensions)", notes=(note,))
 
 
 def _shipped_rows() -> dict[str, Floats]:
@@ -202,9 +189,7 @@ def _shipped_rows() -> dict[str, Floats]:
 def _random_rows(names: tuple[str, ...], seed: int, size: int) -> Floats:
     """(C, D) directions drawn evenly from the sphere; each depends on its name and not on its place."""
     if seed < 0 or size < 2:
-        raise InputError(
-            f"Random label vectors need a seed of 0 or more and 2 or more dimensions: {seed}, {size}."
-        )
+        raise InputError(f"Random label vectors need a seed of 0 or more and 2 or more dimensions: {seed}, {size}.")
     rows = []
     for name in names:
         digest = np.frombuffer(hashlib.sha256(_key(name).encode()).digest(), dtype="<u4")
@@ -220,9 +205,7 @@ def _array_rows(path: Path, vector_classes: Sequence[str] | None) -> dict[str, F
         raise InputError(f"Cannot read label vectors from {path}: {error}.") from error
     rows = _beside(path) if vector_classes is None else [str(name) for name in vector_classes]
     if values.ndim != 2 or values.dtype.kind != "f" or len(values) != len(rows):
-        raise InputError(
-            f"{path} holds {values.dtype} of shape {values.shape}, expected {len(rows)} rows of floats."
-        )
+        raise InputError(f"{path} holds {values.dtype} of shape {values.shape}, expected {len(rows)} rows of floats.")
     return dict(zip(map(_key, _checked(rows)), values, strict=True))
 
 
@@ -273,16 +256,9 @@ def _glove(names: tuple[str, ...], path: Path) -> dict[str, Floats]:
     """The mean vector of each name's words."""
     words = {_key(name): re.findall(r"\w+", _key(name)) for name in names}
     table = _word_vectors(path, {word for parts in words.values() for word in parts})
-    absent = {
-        word
-        for key, parts in words.items()
-        for word in parts
-        if word not in table and key != _key(NO_FINDING)
-    }
+    absent = {word for key, parts in words.items() for word in parts if word not in table and key != _key(NO_FINDING)}
     if absent:
-        raise InputError(
-            f"{path} has no vector for {', '.join(sorted(absent))}: rename, or use another model."
-        )
+        raise InputError(f"{path} has no vector for {', '.join(sorted(absent))}: rename, or use another model.")
     known = {key: parts for key, parts in words.items() if parts and all(word in table for word in parts)}
     return {key: np.array([table[word] for word in parts]).mean(axis=0) for key, parts in known.items()}
 
@@ -298,9 +274,7 @@ def _word_vectors(path: Path, wanted: set[str]) -> dict[str, Floats]:
                     try:
                         table[word] = np.array(numbers.split(), dtype=np.float32)
                     except ValueError as error:
-                        raise InputError(
-                            f"{path}, line {number}: {word!r} and then not only numbers."
-                        ) from error
+                        raise InputError(f"{path}, line {number}: {word!r} and then not only numbers.") from error
                     if len(table) == len(wanted):
                         break
     except (OSError, UnicodeDecodeError) as error:

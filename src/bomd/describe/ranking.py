@@ -71,15 +71,12 @@ def ranking_loss(
     _check_shapes(descriptors, vectors)
     if labels.shape != (len(descriptors), len(vectors)):
         raise InputError(
-            f"Labels have shape {tuple(labels.shape)}, "
-            f"expected {len(descriptors)} images by {len(vectors)} classes."
+            f"Labels have shape {tuple(labels.shape)}, expected {len(descriptors)} images by {len(vectors)} classes."
         )
     if weighting not in ("release", "paper"):
         raise InputError(f"Unknown weighting {weighting!r}; choose release or paper.")
     if weighting == "paper" and descriptors.shape[2] < 2:
-        raise InputError(
-            "The paper's regulariser divides by D - 1 and needs descriptors of at least 2 dimensions."
-        )
+        raise InputError("The paper's regulariser divides by D - 1 and needs descriptors of at least 2 dimensions.")
     with torch.autocast(descriptors.device.type, enabled=False):
         bags, words = _wide(descriptors), _wide(vectors)
         positive = (labels >= 0.5).to(bags.dtype)

@@ -52,9 +52,7 @@ def _labels(record: LabelRecord) -> dict[str, Any] | None:
     """Judged on the rows that noise could fall on; elsewhere the truth is not known."""
     if record.clean is None or record.exposed is None:
         return None
-    clean, given, proposed = (
-        table.take(record.exposed) for table in (record.clean, record.given, record.proposed)
-    )
+    clean, given, proposed = (table.take(record.exposed) for table in (record.clean, record.given, record.proposed))
     quality = label_auc(clean, given, proposed).to_dict()
     truth = label_histogram(clean)
     quality["distance_before"] = histogram_distance(truth, label_histogram(given))

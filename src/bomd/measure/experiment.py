@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from lightning_fabric import Fabric
 from torch import nn
@@ -16,7 +17,8 @@ from bomd import progress, runs
 from bomd.config import Config
 from bomd.data import datasets
 from bomd.data.batches import Images
-from bomd.data.noise import NOISES, NoisyLabels
+from bomd.data.datasets import nih_google
+from bomd.data.noise import NOISES, NoisyLabels, within
 from bomd.data.split import split_by_patient
 from bomd.data.store import Store, pack
 from bomd.errors import InputError
@@ -29,7 +31,7 @@ from bomd.measure.records import choose_examples, label_record, save_predictions
 from bomd.methods import METHODS
 from bomd.methods.base import Context, Method
 from bomd.tables import LabelTable
-from bomd.typed import arguments, nearest
+from bomd.typed import arguments, convert, nearest
 
 HELD_OUT = "validation"  # the name under which held-out patients appear among the test sets
 
@@ -53,6 +55,7 @@ def run(config: Config, root: Path = Path("runs")) -> runs.Run:
     method = make_method(config)
     fabric = make_fabric(config.device)
     tables = read_labels(config)
+    check(config, method, tables["train"][0])
     this = runs.start(root, config)
     if this.finished:
         progress.say(f"{this.directory} is finished already; delete it to run again")
@@ -71,14 +74,15 @@ def run(config: Config, root: Path = Path("runs")) -> runs.Run:
     context = Context(images, config.fit, fabric, derive(config.seed, "method"), stages)
     prepared = method.prepare(given, context)
 
-    truths = {name: source.labels.align(given.classes) for name, source in sources.items()}
-    views = {name: Images(source.store, truths[name].ids, fabric.device) for name, source in sources.items()}
+    truths = {name: source.labels for name, source in sources.items()}
+    views = {name: Images(source.store, source.labels.ids, fabric.device) for name, source in sources.items()}
     if len(validation):
         truths[HELD_OUT] = validation
         views[HELD_OUT] = Images(train.store, validation.ids, fabric.device)
 
     def score(name: str, networks: Sequence[nn.Module]) -> LabelTable:
-        return truths[name].replace(predict(method, networks, views[name], fabric).numpy())
+        scores = predict(method, networks, views[name], fabric).numpy()
+        return with_joint_classes(LabelTable(truths[name].ids, given.classes, scores), truths[name])
 
     inputs = (config.to_dict(), images.fingerprint, prepared.targets, str(fabric.device))
     with stages.enter("classifier", *inputs) as stage:
@@ -95,6 +99,7 @@ def run(config: Config, root: Path = Path("runs")) -> runs.Run:
             validate=(lambda trained: mean_auc(validation, score(HELD_OUT, trained))) if len(validation) else None,
         )
     predictions = {name: score(name, networks) for name in truths}
+    truths = {name: truth.align(predictions[name].classes) for name, truth in truths.items()}
 
     model.save(this.directory / "model", networks, given.classes, config.images.size, method=config.method)
     record = label_record(given, prepared, noise)
@@ -141,6 +146,13 @@ def read_labels(config: Config) -> dict[str, tuple[LabelTable, datasets.Dataset]
     return tables
 
 
+def check(config: Config, method: Method, train: LabelTable) -> None:
+    """Find out what cannot work before hours go into images: labels, noise, backbone and weights."""
+    method.check(train)
+    plan_noise(config, train)
+    method.build(len(train.classes), config.fit, seed=0)
+
+
 def pack_images(table: LabelTable, dataset: datasets.Dataset, config: Config, stages: runs.Stages) -> Source:
     """Decode every image once; the store is shared by all runs that use the same images at the same size."""
     store = pack(
@@ -156,15 +168,18 @@ def pack_images(table: LabelTable, dataset: datasets.Dataset, config: Config, st
 def skipped_images(sources: Mapping[str, Source]) -> list[str]:
     """One note for each set that lost unreadable images."""
     return [
-        f"{name}: {len(source.store.broken)} unreadable images were left out, such as "
-        f"{source.store.broken[0]['id']}."
+        f"{name}: {len(source.store.broken)} unreadable images were left out, such as {source.store.broken[0]['id']}."
         for name, source in sources.items()
         if source.store.broken
     ]
 
 
-def add_noise(config: Config, table: LabelTable, stages: runs.Stages) -> NoisyLabels | None:
-    """Draw the recipe's noise once per seed; every method and stage then reads the same file."""
+def plan_noise(config: Config, table: LabelTable) -> Callable[[], NoisyLabels] | None:
+    """The recipe's noise, checked and ready to be drawn; nothing where the recipe asks for none.
+
+    Beside the arguments of its kind, `only` names the origin of the rows that it falls on, and `share` the part
+    of the patients.
+    """
     options = dict(config.noise)
     kind = options.pop("kind", "none")
     if kind == "none":
@@ -173,14 +188,42 @@ def add_noise(config: Config, table: LabelTable, stages: runs.Stages) -> NoisyLa
         return None
     if kind not in NOISES:
         raise InputError(f"noise: unknown kind {kind!r}.{nearest(str(kind), [*NOISES, 'none'])}")
-    draw = partial(NOISES[kind], table=table, seed=derive(config.seed, "noise"))
-    options = arguments(draw, options, "noise")
-    with stages.enter("noise", table.ids, table.values, kind, options, config.seed) as stage:
+    origin, share = options.pop("only", None), options.pop("share", 1.0)
+    seed = derive(config.seed, "noise")
+    draw = partial(NOISES[kind], table=table, seed=seed)
+    chosen = arguments(draw, options, "noise")
+    exposed = np.ones(len(table), dtype=np.bool_)
+    if origin is not None:
+        exposed = np.zeros_like(exposed) if table.origins is None else table.origins == origin
+        if not exposed.any():
+            known = [] if table.origins is None else np.unique(table.origins).tolist()
+            raise InputError(f"noise.only: no training image comes from {origin!r}. There are: {known}.")
+    if not 0 < convert(share, float, "noise.share") <= 1:
+        raise InputError(f"noise.share must be above 0 and at most 1, not {share}.")
+    if share < 1:
+        rows = np.flatnonzero(exposed)
+        kept, _ = split_by_patient(table.take(rows), share, seed)
+        exposed[rows[kept]] = False
+    return partial(within, exposed, table, lambda part: NOISES[kind](table=part, seed=seed, **chosen))
+
+
+def add_noise(config: Config, table: LabelTable, stages: runs.Stages) -> NoisyLabels | None:
+    """Draw the recipe's noise once per seed; every method and stage then reads the same file."""
+    draw = plan_noise(config, table)
+    if draw is None:
+        return None
+    with stages.enter("noise", table.ids, table.values, config.noise, config.seed) as stage:
         path = stage.directory / "noise.npz"
         if not stage.finished:
-            draw(**options).save(path)
+            draw().save(path)
             stage.finish()
         return NoisyLabels.load(path)
+
+
+def with_joint_classes(predicted: LabelTable, truth: LabelTable) -> LabelTable:
+    """Add the score of a class that a test set labels as one and the training set as two."""
+    joined = nih_google.NODULE_OR_MASS in truth.classes and {"Mass", "Nodule"} <= set(predicted.classes)
+    return nih_google.score_nodule_or_mass(predicted) if joined else predicted
 
 
 def device_name(fabric: Fabric) -> str:

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -156,7 +157,7 @@ def curves(lines: Sequence[tuple[Look, Sequence[int], Sequence[float]]], axis: s
         figure, axes = _axes(2.2)
         for look, epochs, values in lines:
             axes.plot(epochs, values, color=look.colour, lw=1.4, marker=look.marker, ms=3, alpha=0.85)
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(axis="y", lw=0.5)
         axes.set_xlabel("epoch")
         axes.set_ylabel(axis)

@@ -72,7 +72,7 @@ def _card(record: LabelRecord, row: int, pictures: dict[int, NDArray[np.uint8]])
     flags = record.flags
     margin = float(flags.margin[row]) if flags is not None else float("nan")
     given, proposed, clean = record.given.values[row], record.proposed.values[row], _clean(record)[row]
-    lines = [
+    lines: list[dict[str, Any]] = [
         {
             "name": name,
             "given": bool(given[column] >= 0.5),
@@ -83,7 +83,7 @@ def _card(record: LabelRecord, row: int, pictures: dict[int, NDArray[np.uint8]])
         if given[column] >= 0.5 or proposed[column] >= NOTICEABLE or (truth and clean[column] >= 0.5)
     ]
     lines.sort(key=lambda line: (not (line["given"] or line["truth"]), -(line["proposed"] or 0)))
-    voters = [] if record.neighbours is None else record.neighbours[row, :SHOWN_NEIGHBOURS]
+    voters = () if record.neighbours is None else record.neighbours[row, :SHOWN_NEIGHBOURS]
     return {
         "id": str(record.given.ids[row]),
         "image": thumbnail(pictures[row]) if row in pictures else None,

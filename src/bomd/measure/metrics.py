@@ -109,10 +109,9 @@ def classification(
     draws = np.full((2, len(shared), bootstrap), np.nan)
     for part, weights in _patient_draws(truth.groups, bootstrap, seed):
         for column in range(len(shared)):
-            draws[:, column, part] = _weighted_scores(labels[:, column], scores[:, column], weights)
+            draws[:, column, part] = weighted_scores(labels[:, column], scores[:, column], weights)
     rows = [
-        _score_class(name, labels[:, column], scores[:, column], draws[:, column])
-        for column, name in enumerate(shared)
+        _score_class(name, labels[:, column], scores[:, column], draws[:, column]) for column, name in enumerate(shared)
     ]
 
     left_out = {name: "not predicted" for name in truth.classes if name not in shared and name != NO_FINDING}
@@ -121,9 +120,7 @@ def classification(
         if row.name == NO_FINDING:
             continue
         if row.positives < minimum_positives:
-            few = (
-                f"{row.positives} positive{'' if row.positives == 1 else 's'}, fewer than {minimum_positives}"
-            )
+            few = f"{row.positives} positive{'' if row.positives == 1 else 's'}, fewer than {minimum_positives}"
             left_out[row.name] = few if row.positives else "no positives"
         elif not row.negatives:
             left_out[row.name] = "no negatives"
@@ -158,9 +155,7 @@ def _score_class(name: str, labels: NDArray[Any], scores: NDArray[Any], draws: N
     positives = int(labels.sum())
     auc, ap = auc_of(labels, scores), ap_of(labels, scores)
     scored = int((~np.isnan(draws[0])).sum())
-    return ClassScore(
-        name, positives, len(labels) - positives, auc, *_bounds(draws[0]), ap, *_bounds(draws[1]), scored
-    )
+    return ClassScore(name, positives, len(labels) - positives, auc, *_bounds(draws[0]), ap, *_bounds(draws[1]), scored)
 
 
 def _patient_draws(groups: Text, bootstrap: int, seed: int) -> Iterator[tuple[slice, Floats]]:
@@ -174,7 +169,7 @@ def _patient_draws(groups: Text, bootstrap: int, seed: int) -> Iterator[tuple[sl
         yield slice(start, start + size), counts[:, owner].astype(np.float32)
 
 
-def _weighted_scores(labels: NDArray[Any], scores: NDArray[Any], weights: NDArray[Any]) -> Numbers:
+def weighted_scores(labels: NDArray[Any], scores: NDArray[Any], weights: NDArray[Any]) -> Numbers:
     """(2, B) AUC and average precision of one class, each image counted as often as its (B, N) weight says.
 
     Both need only how much weight scores above, at or below each positive, which sums along the sorted scores

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from bomd.measure.metrics import weighted_scores
 from bomd.tables import LabelTable
-
-Floats = NDArray[np.float64]
 
 
 def difference(
@@ -41,8 +37,8 @@ def difference(
             continue
         seen = weights[:, known]
         gaps.append(
-            weighted_auc(positive, scores.values[known, column], seen)
-            - weighted_auc(positive, others.values[known, column], seen)
+            weighted_scores(positive, scores.values[known, column], seen)[0]
+            - weighted_scores(positive, others.values[known, column], seen)[0]
         )
     if not gaps:
         return None
@@ -50,25 +46,3 @@ def difference(
     mean = np.divide(np.nansum(gaps, axis=0), counted, out=np.full(draws + 1, np.nan), where=counted > 0)
     low, high = np.nanpercentile(mean[1:], [2.5, 97.5])
     return float(mean[0]), float(low), float(high)
-
-
-def weighted_auc(positive: NDArray[np.bool_], scores: NDArray[Any], weights: Floats) -> Floats:
-    """Area under the ROC curve for many weightings of the same images at once.
-
-    Args:
-        positive: (N) truth.
-        scores: (N) predictions; ties count half.
-        weights: (W, N) how often each image counts.
-
-    Returns:
-        (W) areas; NaN where a weighting leaves no positives or no negatives.
-    """
-    order = np.argsort(scores, kind="stable")
-    ranked = scores[order]
-    starts = np.flatnonzero(np.concatenate([[True], ranked[1:] != ranked[:-1]]))
-    ordered = weights[:, order]
-    above = np.add.reduceat(ordered * positive[order], starts, axis=1)
-    below = np.add.reduceat(ordered * ~positive[order], starts, axis=1)
-    wins = (above * (np.cumsum(below, axis=1) - below / 2)).sum(axis=1)
-    pairs = above.sum(axis=1) * below.sum(axis=1)
-    return np.divide(wins, pairs, out=np.full(len(pairs), np.nan), where=pairs > 0)

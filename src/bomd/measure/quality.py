@@ -101,13 +101,9 @@ def detection(
     """
     changed = np.asarray(changed)
     if not np.array_equal(flags.ids, given.ids):
-        raise InputError(
-            "Flags and labels are not of the same images in the same order; select by flags.ids."
-        )
+        raise InputError("Flags and labels are not of the same images in the same order; select by flags.ids.")
     if changed.dtype != np.bool_ or changed.shape != given.values.shape:
-        raise InputError(
-            f"changed must be {given.values.shape} booleans, got {changed.dtype} {changed.shape}."
-        )
+        raise InputError(f"changed must be {given.values.shape} booleans, got {changed.dtype} {changed.shape}.")
     judged = np.ones(len(flags), dtype=np.bool_) if rows is None else np.asarray(rows)
     if judged.dtype != np.bool_ or judged.shape != (len(flags),):
         raise InputError(f"rows must be {len(flags)} booleans, got {judged.dtype} {judged.shape}.")
@@ -146,9 +142,7 @@ def label_auc(clean: LabelTable, before: LabelTable, after: LabelTable) -> Label
         columns = [values[:, column] for values in (truth, given, new)]
         if not np.isin(columns[0][everyone], (0, 1)).all():
             raise InputError(f"The clean labels of {name!r} are not all 0 or 1.")
-        scores = [
-            auc_of(columns[0][part], values[part]) for part in (everyone, some) for values in columns[1:]
-        ]
+        scores = [auc_of(columns[0][part], values[part]) for part in (everyone, some) for values in columns[1:]]
         classes.append(LabelAuc(name, int(columns[0][everyone].sum()), *scores))
         if math.isnan(scores[0]):
             left_out[name] = "no negatives" if columns[0][everyone].any() else "no positives"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,10 @@ from bomd.data.noise import NoisyLabels
 from bomd.data.store import Store
 from bomd.errors import InputError
 from bomd.files import read_arrays, write_arrays
-from bomd.methods.base import Prepared
 from bomd.tables import Flags, LabelTable, rows_of
+
+if TYPE_CHECKING:  # reports read records without PyTorch
+    from bomd.methods.base import Prepared
 
 THUMBNAIL = 128  # pixels; enough to see a finding, small enough for a page of them
 SUSPECTS, RANDOM = 12, 12  # examples from the top of the list, and drawn from all of it to be fair
@@ -145,9 +147,7 @@ class Examples:
     pixels: NDArray[np.uint8]
 
     def save(self, path: Path) -> None:
-        write_arrays(
-            path, {"flagged": self.flagged, "chosen": self.chosen, "rows": self.rows, "pixels": self.pixels}
-        )
+        write_arrays(path, {"flagged": self.flagged, "chosen": self.chosen, "rows": self.rows, "pixels": self.pixels})
 
     @classmethod
     def load(cls, path: Path) -> Examples:

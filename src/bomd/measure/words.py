@@ -10,6 +10,8 @@ import numpy as np
 from bomd.measure import paired
 from bomd.measure.summary import VALIDATION, Group, number, show, spread, summarise
 
+DESCRIBED = 2  # methods that flag or change labels and are described; the sections below have them all
+
 
 def in_words(groups: Sequence[Group]) -> list[dict[str, str]]:
     """What came out of one experiment, as points with a lead and a text, the most important first."""
@@ -20,15 +22,25 @@ def in_words(groups: Sequence[Group]) -> list[dict[str, str]]:
         points.append(
             {"lead": "No test set.", "text": "Only held-out patients were scored, whose labels may be wrong."}
         )
-    for row in rows:
-        points += [point for point in (_flagged(row), _detected(row), _relabelled(row)) if point]
+    ranked = sorted(zip(groups, rows, strict=True), key=lambda pair: -_best(pair[1]))
+    judging = [(group, row) for group, row in ranked if row["flagged"] or _relabelled(row)]
+    for group, row in judging[:DESCRIBED]:
+        sentences = (_flagged(row), _detected(row), _relabelled(row), _emptied(group))
+        points += [point for point in sentences if point]
+    if rest := [row["method"] for _, row in judging[DESCRIBED:]]:
+        points.append({"lead": f"{len(rest)} more flag or change labels:", "text": f"{', '.join(rest)}; see below."})
     if not any(row["flagged"] for row in rows):
         points.append({"lead": "No flags.", "text": "None of these methods says which labels look wrong."})
     return points
 
 
+def _best(row: dict[str, Any]) -> float:
+    """The highest mean AUC on a test set, to put the methods that matter most first."""
+    return max((value["mean"] for test, value in row["tests"].items() if value and test != VALIDATION), default=0.0)
+
+
 def _winner(groups: Sequence[Group], rows: Sequence[dict[str, Any]], test: str) -> dict[str, str] | None:
-    scored = [(group, row["tests"][test]) for group, row in zip(groups, rows, strict=True)]
+    scored = [(group, row["tests"].get(test)) for group, row in zip(groups, rows, strict=True)]
     ranked = sorted((pair for pair in scored if pair[1]), key=lambda pair: -pair[1]["mean"])
     if not ranked:
         return {"lead": f"{test}: no mean AUC.", "text": "No finding has both positives and negatives there."}
@@ -42,7 +54,7 @@ def _winner(groups: Sequence[Group], rows: Sequence[dict[str, Any]], test: str) 
         lead = f"{best.label} and {second.label} are level on test set {test}: {show(score)} and {show(other)}."
     else:
         lead = f"{reached}, {gap:.3f} above {second.label} at {show(other)}."
-    rest = [f"{group.label} {show(value)}" for group, value in ranked[2:]]
+    rest = [f"{group.label} {value['mean']:.3f}" for group, value in ranked[2:]]
     behind = f" Behind them: {', '.join(rest)}." if rest else ""
     return {"lead": lead, "text": f"{_runs(score)} {_certainty(best, second, test)}{behind}".strip()}
 
@@ -110,6 +122,17 @@ def _flagged(row: dict[str, Any]) -> dict[str, str] | None:
     return {"lead": lead, "text": text}
 
 
+def _emptied(group: Group) -> dict[str, str] | None:
+    """A warning when the rule leaves nothing of a class: its positives are then never learnt as given."""
+    items = group.first.result["composition"] or []
+    present = [item for item in items if item["given"]]
+    empty = [item["name"] for item in present if not item["kept"]]
+    if not empty:
+        return None
+    lead = f"{group.label} keeps no positive label of {len(empty)} of {len(present)} classes as clean."
+    return {"lead": lead, "text": f"In the run with seed {group.first.seed}: {', '.join(empty)}."}
+
+
 def _detected(row: dict[str, Any]) -> dict[str, str] | None:
     found = row["detection"]
     if not found.get("precision") or not found.get("base_rate") or not found.get("recall"):
@@ -122,7 +145,9 @@ def _detected(row: dict[str, Any]) -> dict[str, str] | None:
     if found.get("auroc"):
         text += f" As a ranking its margin has AUROC {show(found['auroc'])}"
         counted = found.get("auroc_by_count")
-        text += f"; merely counting positive labels has {show(counted)}." if counted else "."
+        beaten = counted and counted["mean"] < found["auroc"]["mean"]
+        verdict = "merely counting positive labels has" if beaten else "merely counting positive labels does no worse,"
+        text += f"; {verdict} {show(counted)}." if counted else "."
     return {"lead": lead, "text": text}
 
 

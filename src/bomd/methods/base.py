@@ -66,6 +66,9 @@ class Method(Learner):
     Constructor arguments are the settings: recipes and the command line read them from the signature.
     """
 
+    def check(self, train: LabelTable) -> None:
+        """Refuse labels that the method cannot learn from, before any time is spent on images."""
+
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         """Everything before the classifier: the place to clean labels."""
         return Prepared(train.values)

@@ -72,14 +72,18 @@ class Bomd(Method):
         self.graph_weight, self.uniform = graph_weight, uniform
         self.use_graph, self.use_mask = use_graph, use_mask
 
-    def prepare(self, train: LabelTable, context: Context) -> Prepared:
+    def check(self, train: LabelTable) -> None:
         if len(train.classes) < 2:
             raise InputError("BoMD ranks classes against each other: at least 2 are needed.")
         if not (train.values >= 0.5).any():
             raise InputError("No image has a positive label, so there is nothing to learn a ranking from.")
         if self.neighbours >= len(train):
             raise InputError(f"bomd.neighbours is {self.neighbours}, but there are only {len(train)} images.")
-        space = embed(train.classes, self.language, vectors=self.vectors, seed=derive(context.seed, "language"))
+        self._space(train, seed=0)
+
+    def prepare(self, train: LabelTable, context: Context) -> Prepared:
+        self.check(train)
+        space = self._space(train, derive(context.seed, "language"))
         found, history = self._describe(train, space, context)
         scores = scores_of(found.values, space.vectors)
         flags = detect(scores, train)
@@ -101,6 +105,9 @@ class Bomd(Method):
             use_mask=self.use_mask,
         )
         return Prepared(relabelled.values, flags, neighbours, scores, history, space.notes)
+
+    def _space(self, train: LabelTable, seed: int) -> LabelSpace:
+        return embed(train.classes, self.language, vectors=self.vectors, seed=seed)
 
     def _describe(self, train: LabelTable, space: LabelSpace, context: Context) -> tuple[Descriptors, History]:
         """Train the descriptor network once for these labels and settings, and describe every image."""

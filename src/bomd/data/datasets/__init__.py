@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bomd.data.datasets import folder, phantom
+from bomd.data.datasets import chexpert, folder, mixture, nih, nih_google, openi, padchest, phantom
 from bomd.errors import InputError
 from bomd.tables import LabelTable
-from bomd.typed import arguments, nearest
+from bomd.typed import arguments, nearest, table
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,13 @@ class Dataset:
 DATASETS: dict[str, Dataset] = {
     "phantom": Dataset(phantom.read, phantom.render),
     "folder": Dataset(folder.read),
+    "nih": Dataset(nih.read),
+    "nih-google": Dataset(nih_google.read),
+    "chexpert": Dataset(chexpert.read),
+    "openi": Dataset(openi.read),
+    "padchest": Dataset(padchest.read),
 }
+MIXTURE = "mixture"  # two of the above, each with its own settings under `base` and `part`
 
 
 def read(source: Mapping[str, Any], where: str) -> tuple[LabelTable, Dataset]:
@@ -36,8 +42,22 @@ def read(source: Mapping[str, Any], where: str) -> tuple[LabelTable, Dataset]:
     options = dict(source)
     name = options.pop("dataset", None)
     if name is None:
-        raise InputError(f"{where}: 'dataset' is needed. Known: {', '.join(sorted(DATASETS))}.")
+        raise InputError(f"{where}: 'dataset' is needed. Known: {', '.join(sorted([*DATASETS, MIXTURE]))}.")
+    if name == MIXTURE:
+        return _read_mixture(options, where)
     if name not in DATASETS:
-        raise InputError(f"{where}: unknown dataset {name!r}.{nearest(str(name), DATASETS)}")
+        raise InputError(f"{where}: unknown dataset {name!r}.{nearest(str(name), [*DATASETS, MIXTURE])}")
     dataset = DATASETS[name]
     return dataset.read(**arguments(dataset.read, options, where)), dataset
+
+
+def _read_mixture(options: dict[str, Any], where: str) -> tuple[LabelTable, Dataset]:
+    keys = (mixture.BASE, mixture.PART)
+    for key in options:
+        if key not in keys:
+            raise InputError(f"{where}: unknown key {key!r}.{nearest(key, keys)}")
+    for key in keys:
+        if key not in options:
+            raise InputError(f"{where}: {key!r} is needed, a table with a dataset of its own.")
+    (base, dataset), (part, _) = (read(table(options[key], f"{where}.{key}"), f"{where}.{key}") for key in keys)
+    return mixture.read(base, part), dataset

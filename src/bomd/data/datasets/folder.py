@@ -1,0 +1,399 @@
+"""Any other data: a table of labels (CSV, TSV or Parquet) and a folder of images.
+
+What the columns mean is detected and said before work starts; every guess can be replaced by an argument.
+Labels are either one column per class, with 0, 1, a probability or a blank for "not labelled", or one column
+that lists the classes of an image, such as `Effusion|Mass`.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from bomd.data.datasets.layout import check_folder
+from bomd.data.images import ImageIndex
+from bomd.data.split import split_by_patient
+from bomd.errors import InputError
+from bomd.progress import say
+from bomd.tables import NO_FINDING, Floats, LabelTable, Text
+from bomd.typed import nearest
+
+SPLITS = {"train": 0.7, "validation": 0.1, "test": 0.2}
+TABLES = (".csv", ".tsv", ".parquet")
+
+# Names of columns without case, spaces and signs, the likeliest first.
+_ID = (
+    "id",
+    "image",
+    "imageid",
+    "imageindex",
+    "imagename",
+    "path",
+    "imagepath",
+    "file",
+    "filename",
+    "filepath",
+)
+_PATIENT = ("patient", "patientid", "subject", "subjectid")
+_SPLIT = ("split", "set", "subset", "partition")
+_LABELS = ("labels", "label", "findinglabels", "findings", "finding", "classes", "class", "diagnosis")
+_NO_CLASS = ("age", "patientage", "sex", "patientsex", "gender", "patientgender", "followup", "fold", *_ID)
+_SPLIT_NAMES = {"training": "train", "val": "validation", "valid": "validation", "dev": "validation"}
+_WORDS = {"": np.nan, "na": np.nan, "nan": np.nan, "true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+_MOST_CLASSES = 1000  # more than that is a column of something else
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """What was found in a folder, and how it is understood.
+
+    Attributes:
+        file: The label file.
+        frame: Its columns as text; a blank is "".
+        images: The image files.
+        id_column: Names the image of a row.
+        patient_column: Names its patient.
+        split_column: Names the part that it belongs to.
+        label_column: Lists its classes; None where each class has a column of its own.
+        delimiter: Stands between the classes in that column.
+        class_columns: The columns of the classes, where each has its own.
+        classes: Columns of the result.
+        unused: Columns, and classes in the label column, that are left out.
+    """
+
+    file: Path
+    frame: pd.DataFrame = field(repr=False)
+    images: ImageIndex = field(repr=False)
+    id_column: str
+    patient_column: str | None
+    split_column: str | None
+    label_column: str | None
+    delimiter: str | None
+    class_columns: tuple[str, ...]
+    classes: tuple[str, ...]
+    unused: tuple[str, ...]
+
+    def summary(self) -> list[str]:
+        """Lines that tell a reader how the data will be understood."""
+        patient = self.patient_column or "not given, so every image is its own"
+        split = self.split_column or "not given, so drawn by patient when asked for"
+        form = "one column each" if self.label_column is None else f"listed in {self.label_column}"
+        between = f" with {self.delimiter} between" if self.delimiter else ""
+        lines = [
+            f"labels: {len(self.frame)} rows of {self.file}",
+            f"images: {len(self.images.paths)} files in {self.images.folder}",
+            f"id: {self.id_column}; patient: {patient}; split: {split}",
+            f"{len(self.classes)} classes, {form}{between}: {', '.join(self.classes)}",
+        ]
+        return lines + ([f"not used: {', '.join(self.unused)}"] if self.unused else [])
+
+
+def read(
+    root: Path,
+    split: str | None = None,
+    *,
+    labels: Path | None = None,
+    images: Path | None = None,
+    classes: Sequence[str] | None = None,
+    id_column: str | None = None,
+    label_column: str | None = None,
+    patient_column: str | None = None,
+    split_column: str | None = None,
+    delimiter: str | None = None,
+    seed: int = 0,
+) -> LabelTable:
+    """Read labels and find the image of every row.
+
+    Args:
+        root: The folder.
+        split: Only these rows: a value of the split column (`val`, `valid` and `dev` mean `validation`), or,
+            where there is no such column, `train`, `validation` or `test`: 70, 10 and 20 % of images, with
+            no patient in two of them and every class in proportion. By default all rows.
+        labels: The label file; by default the only table in the folder.
+        images: Where the images are, at any depth; by default `root/images` if it exists, else the folder.
+        classes: Columns, or classes of the label column, to use; by default all that look like it.
+        id_column: Name, stem, or path under the images folder of each image.
+        label_column: Lists the classes of each image. A blank cell means "not labelled" where other rows say
+            "No Finding", and none of the classes where "No Finding" never occurs.
+        patient_column: Whose images must stay together.
+        split_column: Which part a row belongs to.
+        delimiter: Between the classes of the label column; by default the first of `|;,` that occurs.
+        seed: Draws the split where there is no split column.
+
+    Returns:
+        The labels with paths and, where known, patients.
+    """
+    columns = (id_column, label_column, patient_column, split_column)
+    layout = describe(root, labels, images, classes, *columns, delimiter)
+    for line in layout.summary():
+        say(line)
+    ids = _texts(layout, layout.id_column)
+    unique, counts = np.unique(ids, return_counts=True)
+    if len(unique) < len(ids):
+        name, repeated = str(unique[np.argmax(counts > 1)]), int((counts > 1).sum())
+        first, second = np.flatnonzero(ids == name)[:2] + 2
+        where = f"{layout.file}, lines {first} and {second}"
+        raise InputError(f"Duplicate id {name!r} in {where} ({repeated} ids are repeated).")
+    patients = None if layout.patient_column is None else _texts(layout, layout.patient_column)
+    table = LabelTable(ids, layout.classes, _values(layout), _find_images(ids, layout), patients)
+    return table if split is None else table.take(_rows_of_split(table, layout, split, seed))
+
+
+def describe(
+    root: Path,
+    labels: Path | None = None,
+    images: Path | None = None,
+    classes: Sequence[str] | None = None,
+    id_column: str | None = None,
+    label_column: str | None = None,
+    patient_column: str | None = None,
+    split_column: str | None = None,
+    delimiter: str | None = None,
+) -> Layout:
+    """How `read` understands a folder with these arguments."""
+    root = check_folder(root)
+    file = _label_file(root, labels)
+    frame = _read_table(file)
+    default = root / "images" if (root / "images").is_dir() else root
+    index = ImageIndex(default if images is None else check_folder(_seen_from(root, images)))
+    names = [str(name) for name in frame.columns]
+    for given in (id_column, label_column, patient_column, split_column):
+        if given is not None and given not in names:
+            raise InputError(f"{file} has no column {given!r}.{nearest(given, names)}")
+
+    taken = {label_column, patient_column, split_column, *(classes or ())}
+    free = [name for name in names if name not in taken]
+    id_column = id_column or _choose_id(free, frame, index, file)
+    free = [name for name in free if name != id_column]
+    patient_column = patient_column or _called(_PATIENT, free)
+    split_column = split_column or _called(_SPLIT, free)
+    free = [name for name in free if name not in (patient_column, split_column)]
+    if label_column is None and not (classes and set(classes) <= set(names)):
+        label_column = _called(_LABELS, [name for name in free if not _looks_like_a_class(frame[name])])
+    free = [name for name in free if name != label_column]
+    columns: tuple[str, ...] = ()
+    if label_column is not None:
+        known, delimiter = _listed_classes(frame[label_column], file, delimiter)
+        chosen = _choose_classes(classes or known, known, f"column {label_column!r} of {file}")
+        free += [f"class {name}" for name in known if name not in chosen]
+    else:
+        known = [name for name in free if _plain(name) not in _NO_CLASS and _looks_like_a_class(frame[name])]
+        if not known and not classes:
+            problem = f"none of its columns ({', '.join(names)}) is called labels or holds 0 and 1"
+            raise InputError(f"No labels in {file}: {problem}; pass label_column or classes.")
+        columns = _choose_classes(classes or known, names, str(file))
+        chosen, delimiter = tuple(map(_canonical, columns)), None
+    unused = tuple(name for name in free if name not in columns)
+    special = (id_column, patient_column, split_column, label_column)
+    return Layout(file, frame, index, *special, delimiter, columns, chosen, unused)
+
+
+def _seen_from(root: Path, path: Path) -> Path:
+    """The path under the root if it exists there, else as it is."""
+    return root / path if (root / path).exists() else Path(path)
+
+
+def _label_file(root: Path, labels: Path | None) -> Path:
+    if labels is not None:
+        file = _seen_from(root, labels)
+        if not file.is_file():
+            raise InputError(f"No label file {labels}, neither here nor in {root}.")
+        return file
+    tables = sorted(path for path in root.iterdir() if path.suffix.lower() in TABLES)
+    if len(tables) != 1:
+        found = ", ".join(path.name for path in tables[:5]) or f"no {', '.join(TABLES)} file"
+        raise InputError(f"{root} holds {found}: pass the label file as labels.")
+    return tables[0]
+
+
+def _read_table(file: Path) -> pd.DataFrame:
+    try:
+        if file.suffix.lower() == ".parquet":
+            frame = pd.read_parquet(file).astype("string").fillna("").astype(str)
+        else:
+            separator = _separator(file)
+            with warnings.catch_warnings():  # rows longer than the header would only be warned about, and cut
+                warnings.simplefilter("error", pd.errors.ParserWarning)
+                frame = pd.read_csv(
+                    file, sep=separator, dtype=str, na_filter=False, index_col=False, encoding="utf-8-sig"
+                )
+    except InputError:
+        raise
+    except ImportError as error:
+        raise InputError(f"{file} is Parquet, which needs pyarrow (pip install pyarrow).") from error
+    except (OSError, ValueError, csv.Error, pd.errors.ParserWarning) as error:  # pandas raises ValueErrors
+        raise InputError(f"Cannot read {file}: {' '.join(str(error).split())}") from error
+    frame.columns = pd.Index([str(name).strip() for name in frame.columns])
+    if not len(frame):
+        raise InputError(f"{file} has a header but no rows.")
+    return frame.drop(columns=[name for name in frame if not name or str(name).startswith("Unnamed: ")])
+
+
+def _separator(file: Path) -> str:
+    """What stands between the columns: the sign that cuts the header into most pieces."""
+    with file.open(encoding="utf-8-sig", newline="") as stream:
+        head = stream.readline()
+    if not head.strip():
+        raise InputError(f"{file} is empty.")
+    pieces = {sign: next(csv.reader([head.rstrip("\r\n")], delimiter=sign)) for sign in ",\t;|"}
+    separator = max(pieces, key=lambda sign: len(pieces[sign]))
+    names = [name.strip() for name in pieces[separator] if name.strip()]
+    if len(pieces[separator]) < 2:
+        raise InputError(f"{file} has one column, {names[0]!r}: separate columns by comma, semicolon or tab.")
+    name, count = Counter(names).most_common(1)[0]
+    if count > 1:
+        raise InputError(f"{file} has {count} columns called {name!r}; rename one.")
+    return separator
+
+
+def _choose_id(names: list[str], frame: pd.DataFrame, images: ImageIndex, file: Path) -> str:
+    """The column that is called like an id and leads to most files, or else the first that leads to files."""
+    shares = {name: np.mean([images.knows(cell.strip()) for cell in frame[name].head(200)]) for name in names}
+    called = sorted((name for name in names if _plain(name) in _ID), key=lambda name: _ID.index(_plain(name)))
+    if called:
+        return max(called, key=lambda name: shares[name])
+    for name in names:
+        if shares[name] > 0.5:
+            return name
+    problem = f"none of {', '.join(names)} is called id, image or path, or names files in {images.folder}"
+    raise InputError(f"No id column in {file}: {problem}; pass id_column.")
+
+
+def _find_images(ids: Text, layout: Layout) -> Text:
+    """(N) image files, each of another id."""
+    paths = [layout.images.find(name) for name in ids.tolist()]
+    absent = [str(name) for name, path in zip(ids, paths, strict=True) if path is None]
+    if absent:
+        examples = ", ".join(map(repr, absent[:5])) + (" ..." if len(absent) > 5 else "")
+        doubt = f"; is {layout.id_column!r} the id column?" if len(absent) == len(ids) else "."
+        where = f"{layout.file} have no image in {layout.images.folder}"
+        raise InputError(f"{len(absent)} of {len(ids)} ids in {where}: {examples}{doubt}")
+    path, uses = Counter(paths).most_common(1)[0]
+    if uses > 1:
+        raise InputError(f"{uses} ids in {layout.file} name the same image {path}.")
+    return np.asarray(paths, dtype=np.str_)
+
+
+def _listed_classes(column: pd.Series[str], file: Path, delimiter: str | None) -> tuple[list[str], str]:
+    """All classes of a label column, "No Finding" last, and what separates them."""
+    cells = [str(cell) for cell in column.unique()]
+    present = [sign for sign in "|;," if any(sign in cell for cell in cells)]
+    where = f"column {column.name!r} of {file}"
+    if delimiter is not None and present and not any(delimiter in cell for cell in cells):
+        raise InputError(f"{delimiter!r} never occurs in {where}; is the delimiter {present[0]!r}?")
+    delimiter = delimiter or (present[0] if present else "|")
+    listed = sorted({name for cell in cells for name in _split_cell(cell, delimiter)})
+    listed.sort(key=lambda name: name == NO_FINDING)
+    if not listed:
+        raise InputError(f"There are no labels: {where} is blank in every row.")
+    if len(listed) > _MOST_CLASSES:
+        raise InputError(f"{len(listed)} different labels in {where}; pass the right label_column.")
+    return listed, delimiter
+
+
+def _choose_classes(chosen: Sequence[str], known: Sequence[str], where: str) -> tuple[str, ...]:
+    for name in chosen:
+        if name not in known:
+            raise InputError(f"There is no class {name!r} in {where}.{nearest(name, known)}")
+    return tuple(chosen)
+
+
+def _values(layout: Layout) -> Floats:
+    """(N, C) labels; each different cell is understood once, however often it occurs."""
+    if layout.label_column is None:
+        return np.stack([_numbers(layout, name) for name in layout.class_columns], axis=1)
+    assert layout.delimiter is not None
+    codes, cells = pd.factorize(layout.frame[layout.label_column])
+    values = np.zeros((len(cells), len(layout.classes)), dtype=np.float32)
+    places = {name: place for place, name in enumerate(layout.classes)}
+    for row, cell in enumerate(cells):
+        listed = _split_cell(str(cell), layout.delimiter)
+        values[row] = 0 if listed or NO_FINDING not in places else np.nan
+        values[row, [places[name] for name in listed if name in places]] = 1
+    return values[codes]
+
+
+def _numbers(layout: Layout, column: str) -> Floats:
+    codes, cells = pd.factorize(layout.frame[column])
+    numbers = np.empty(len(cells), dtype=np.float32)
+    for place, cell in enumerate(cells):
+        number = _number(str(cell))
+        if number is None or number < 0 or number > 1:
+            problem = "is not a number" if number is None else "is outside [0, 1]"
+            hint = f"if {column!r} is not a class, pass classes"
+            if number == -1:
+                hint = "if -1 means uncertain, replace it by 0, 1, a probability or a blank"
+            line = int(np.argmax(codes == place)) + 2
+            where = f"column {column!r}, line {line} of {layout.file}"
+            raise InputError(f"Label {cell!r} in {where} {problem}; {hint}.")
+        numbers[place] = number
+    return numbers[codes]
+
+
+def _number(cell: str) -> float | None:
+    word = cell.strip().lower()
+    try:
+        return _WORDS[word] if word in _WORDS else float(word)
+    except ValueError:
+        return None
+
+
+def _looks_like_a_class(column: pd.Series[str]) -> bool:
+    """Whether most cells that are not blank hold a label; the few that do not are then reported as errors."""
+    counts = [(_number(str(cell)), int(count)) for cell, count in column.value_counts().items()]
+    filled = sum(count for number, count in counts if number is None or not np.isnan(number))
+    labels = sum(count for number, count in counts if number is not None and -1 <= number <= 1)
+    return filled > 0 and 2 * labels >= filled
+
+
+def _rows_of_split(table: LabelTable, layout: Layout, split: str, seed: int) -> NDArray[np.intp]:
+    if layout.split_column is not None:
+        parts = layout.frame[layout.split_column].str.strip().str.lower()
+        wanted = _SPLIT_NAMES.get(split.lower(), split.lower())
+        rows = np.flatnonzero((parts.replace(_SPLIT_NAMES) == wanted).to_numpy())
+        if not len(rows):
+            known = f"column {layout.split_column!r} holds {', '.join(map(repr, sorted(parts.unique())[:8]))}"
+            raise InputError(f"No row of {layout.file} has split {split!r}; {known}.")
+        return rows
+    if split not in SPLITS:
+        raise InputError(f"Unknown split {split!r}: without a split column there are {', '.join(SPLITS)}.")
+    rest, test = split_by_patient(table, SPLITS["test"], seed)
+    train, validation = split_by_patient(table.take(rest), SPLITS["validation"] / (1 - SPLITS["test"]), seed)
+    return {"train": rest[train], "validation": rest[validation], "test": test}[split]
+
+
+def _texts(layout: Layout, column: str) -> Text:
+    """(N) cells of a column in which no cell may be blank."""
+    texts = layout.frame[column].str.strip().to_numpy().astype(np.str_)
+    if (texts == "").any():
+        line = int(np.argmax(texts == "")) + 2
+        raise InputError(f"Column {column!r} of {layout.file} is blank in line {line}.")
+    return texts
+
+
+def _split_cell(cell: str, delimiter: str) -> list[str]:
+    return [_canonical(name) for name in cell.split(delimiter) if name.strip()]
+
+
+def _canonical(name: str) -> str:
+    """The name of a class; however "No Finding" is written, it is the class that excludes all others."""
+    return NO_FINDING if _plain(name) in ("nofinding", "nofindings") else name.strip()
+
+
+def _called(names: Sequence[str], columns: Iterable[str]) -> str | None:
+    """The column with the likeliest of these names."""
+    found = {_plain(column): column for column in columns}
+    return next((found[name] for name in names if name in found), None)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())

@@ -1,0 +1,137 @@
+"""Find label files and images in a folder as it was downloaded, or say in one line what was looked for."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from bomd.errors import InputError
+from bomd.progress import say
+from bomd.tables import LabelTable
+from bomd.typed import convert
+
+Missing = Literal["error", "drop"]
+ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz")
+IMAGES = (".png", ".jpg", ".jpeg", ".dcm")
+
+
+def check_folder(root: Path) -> Path:
+    """`root` where it is a folder; else an error that says what it is."""
+    root = Path(root).expanduser()
+    if root.is_file() and root.name.lower().endswith(ARCHIVES):
+        raise InputError(f"{root} is an archive: unpack it and pass the folder.")
+    if root.is_file():
+        raise InputError(f"{root} is a file: pass the folder that holds the dataset.")
+    if not root.is_dir():
+        raise InputError(f"There is no folder {root}: pass the folder that holds the dataset.")
+    return root
+
+
+def find_file(folders: Sequence[Path], names: Sequence[str], remedy: str) -> Path:
+    """The first of these files that exists, as it is or with `.gz`; the folders are searched in order.
+
+    Args:
+        folders: where to look.
+        names: accepted names, the preferred one first.
+        remedy: what to do if there is none, at the end of the error.
+    """
+    for folder in folders:
+        for name in names:
+            for path in (folder / name, folder / f"{name}.gz"):
+                if path.is_file():
+                    return path
+    places = " or ".join(str(folder) for folder in folders)
+    raise InputError(f"No {' or '.join(names)} (or .gz) in {places}{_archives_in(folders[0])}. {remedy}")
+
+
+def read_csv(path: Path, text: Sequence[str], numbers: Sequence[str] = ()) -> pd.DataFrame:
+    """These columns of a CSV file; a column that is not there is an error.
+
+    Args:
+        path: the file, compressed or not.
+        text: columns to read as text, empty cells as "".
+        numbers: columns to read as float32, empty cells as NaN.
+    """
+    kinds = dict.fromkeys(text, "str") | dict.fromkeys(numbers, "float32")
+    try:
+        header = pd.read_csv(path, nrows=0, index_col=False).columns
+        absent = [name for name in kinds if name not in header]
+        if not absent:
+            return pd.read_csv(
+                path,
+                usecols=list(kinds),
+                dtype=kinds,
+                index_col=False,
+                keep_default_na=False,
+                na_values={name: [""] for name in numbers},
+            )
+    except (OSError, ValueError, EOFError, zlib.error) as error:  # pandas' own errors are ValueErrors
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"Cannot read {path}: {reason.rstrip('.')}.") from error
+    raise InputError(
+        f"{path} has no column {', '.join(map(repr, absent))}; its header starts with "
+        f"{', '.join(map(repr, header[:6]))}. Is it the right file?"
+    )
+
+
+def index_images(folders: Iterable[Path]) -> dict[str, str]:
+    """Path of every image file directly in these folders, by file name."""
+    found: dict[str, str] = {}
+    for folder in folders:
+        with os.scandir(folder) as entries:
+            found.update({e.name: e.path for e in entries if e.name.lower().endswith(IMAGES)})
+    return found
+
+
+def with_paths(
+    table: LabelTable,
+    names: Sequence[str],
+    found: Mapping[str, str],
+    where: str,
+    missing: Missing,
+    root: Path,
+) -> LabelTable:
+    """The table with the path of every image.
+
+    Args:
+        table: labels of N images.
+        names: (N) what each image is called in `found`.
+        found: path of each image that is there, by name.
+        where: the places that were searched, for the error.
+        missing: "error" refuses a set of which some images are not there, "drop" goes on without these.
+        root: folder of the set, searched for archives that were never unpacked.
+    """
+    paths = [found.get(name, "") for name in names]
+    absent = [name for name, path in zip(names, paths, strict=True) if not path]
+    if absent and len(absent) == len(names):
+        raise InputError(
+            f"None of the {len(names)} images is in {where}, for example {absent[0]}{_archives_in(root)}. "
+            "Unpack the images there, or pass images=False to read labels alone."
+        )
+    if absent and convert(missing, Missing, "missing") == "error":
+        examples = ", ".join(absent[:5]) + (" ..." if len(absent) > 5 else "")
+        raise InputError(
+            f"{len(absent)} of {len(names)} images are not in {where}: {examples}{_archives_in(root)}. "
+            f'Complete the download, or pass missing="drop" to use the other {len(names) - len(absent)}.'
+        )
+    if absent:
+        say(f"{len(absent)} of {len(names)} images are not in {where} and are left out.")
+    complete = replace(table, paths=np.asarray(paths, dtype=np.str_))
+    return complete.take([row for row, path in enumerate(paths) if path]) if absent else complete
+
+
+def _archives_in(folder: Path) -> str:
+    if not folder.is_dir():
+        return ""
+    archives = (entry.name for entry in folder.iterdir() if entry.name.lower().endswith(ARCHIVES))
+    names = sorted(name for name in archives if "report" not in name)  # reports are read from their archive
+    if not names:
+        return ""
+    return f" (found the archive {names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}: unpack it)"
