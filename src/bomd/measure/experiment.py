@@ -63,7 +63,7 @@ def run(config: Config, root: Path = Path("runs")) -> runs.Run:
     progress.say(f"{config.method}, seed {config.seed}: {this.directory}")
     stages = runs.Stages(root / "stages")
 
-    sources = {name: pack_images(*tables[name], config, stages) for name in tables}
+    sources = {name: pack_images(*tables[name], config, stages, fabric.device) for name in tables}
     train = sources.pop("train")
     noise = add_noise(config, train.labels, stages)
     labels = train.labels if noise is None else noise.noisy
@@ -153,13 +153,15 @@ def check(config: Config, method: Method, train: LabelTable) -> None:
     method.build(len(train.classes), config.fit, seed=0)
 
 
-def pack_images(table: LabelTable, dataset: datasets.Dataset, config: Config, stages: runs.Stages) -> Source:
+def pack_images(
+    table: LabelTable, dataset: datasets.Dataset, config: Config, stages: runs.Stages, device: torch.device
+) -> Source:
     """Decode every image once; the store is shared by all runs that use the same images at the same size."""
     store = pack(
         table,
         stages.directory("images", table.ids, table.paths, config.images.size),
         config.images.size,
-        render=dataset.render,
+        render=None if dataset.render is None else partial(dataset.render, device=device),
         skip_broken=config.images.skip_broken,
     )
     return Source(table.select(store.ids) if store.broken else table, store)
