@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # uv does not read pip's settings, so a folder of local wheels that pip knows of is handed on.
 UV := UV_FIND_LINKS="$${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}" $(BIN)/uv pip install --quiet --python $(BIN)/python
 
-.PHONY: demo test check bench results clean
+.PHONY: demo test check bench results docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/bomd demo
@@ -23,8 +23,12 @@ bench: $(VENV)/.demo
 
 # Every number and picture in the README: three seeds of the demo for each method, a few minutes each.
 results: $(VENV)/.demo
-	$(BIN)/bomd benchmark demo --methods bce,bomd --seeds 0,1,2 --results results/demo.csv
+	$(BIN)/bomd benchmark demo --methods bce,bomd --seeds 0,1,2 --results results/demo.jsonl
 	$(BIN)/python scripts/update_readme.py
+
+# The datasets page; with DATA=folder of the label files the counts are taken anew as well.
+docs: $(VENV)/.demo
+	$(BIN)/python scripts/datasets_page.py $(DATA)
 
 $(VENV)/bin/uv:
 	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \

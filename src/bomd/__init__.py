@@ -1,0 +1,66 @@
+"""Find wrong labels in multi-label image sets, propose better ones, and train on them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bomd.clean.detect import detect, scores_of
+    from bomd.clean.graph import Neighbours, nearest_images
+    from bomd.clean.relabel import relabel
+    from bomd.config import Config
+    from bomd.describe.labelspace import embed
+    from bomd.describe.ranking import ranking_loss
+    from bomd.errors import InputError
+    from bomd.learn.model import load
+    from bomd.measure.experiment import run
+    from bomd.measure.report import write_report
+    from bomd.tables import Descriptors, Flags, LabelTable
+
+# Where each public name lives; nothing is imported before it is used, so that `import bomd` stays instant.
+_PLACES = {
+    "Config": "config",
+    "Descriptors": "tables",
+    "Flags": "tables",
+    "InputError": "errors",
+    "LabelTable": "tables",
+    "Neighbours": "clean.graph",
+    "detect": "clean.detect",
+    "embed": "describe.labelspace",
+    "load": "learn.model",
+    "nearest_images": "clean.graph",
+    "ranking_loss": "describe.ranking",
+    "relabel": "clean.relabel",
+    "run": "measure.experiment",
+    "scores_of": "clean.detect",
+    "write_report": "measure.report",
+}
+
+__all__ = [
+    "Config",
+    "Descriptors",
+    "Flags",
+    "InputError",
+    "LabelTable",
+    "Neighbours",
+    "detect",
+    "embed",
+    "load",
+    "nearest_images",
+    "ranking_loss",
+    "relabel",
+    "run",
+    "scores_of",
+    "write_report",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'bomd' has no attribute {name!r}")
+    return getattr(import_module(f"bomd.{_PLACES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,6 +16,7 @@ from bomd.errors import InputError
 
 if TYPE_CHECKING:
     from bomd.config import Config
+    from bomd.data.chosen import Chosen
     from bomd.describe.labelspace import LabelSpace
     from bomd.runs import Run
 
@@ -34,6 +35,24 @@ Overrides = Annotated[
 ]
 Root = Annotated[Path, typer.Option("--runs", help="Where runs, packed images and finished stages are kept.")]
 Recipe = Annotated[str, typer.Argument(help="A TOML file, or the name of a recipe that ships with bomd.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="nih, chexpert, openi, padchest, nih-google, phantom, or folder for data of your own.",
+    ),
+]
+DataRoot = Annotated[
+    Path | None, typer.Option("--root", metavar="DIR", help="The folder of the dataset, as downloaded.")
+]
+ReaderOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="An argument of the dataset's reader, as in a recipe's [train], e.g. --set split=test (repeatable).",
+    ),
+]
 
 
 @app.command()
@@ -42,7 +61,7 @@ def demo(root: Root = Path("runs"), overrides: Overrides = None) -> None:
 
     Needs no data, no GPU and no network. Trains on one hospital with wrong labels, tests on another with right ones.
     """
-    _benchmark("demo", ["bce", "bomd"], [0], root, overrides, root / "demo" / "report.html", None)
+    _benchmark([_config("demo", method, None, overrides) for method in ("bce", "bomd")], root)
 
 
 @app.command()
@@ -66,17 +85,38 @@ def benchmark(
     recipe: Recipe,
     methods: Annotated[str, typer.Option(help="Methods to compare, separated by commas.")] = "bce,bomd",
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "0,1,2",
-    results: Annotated[Path | None, typer.Option(help="Also write the numbers to this CSV.")] = None,
+    cells: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cell",
+            metavar="'KEY=VALUE ...'",
+            help="One column of the comparison: settings separated by spaces (repeatable).",
+        ),
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Runs at the same time; small ones leave a GPU mostly idle.")] = 1,
+    results: Annotated[
+        Path | None,
+        typer.Option(help="Add the runs to this .jsonl of records, and write .csv and .md tables beside it."),
+    ] = None,
     root: Root = Path("runs"),
     overrides: Overrides = None,
 ) -> None:
-    """Compare methods over seeds on one recipe; finished runs are not repeated."""
+    """Compare methods over seeds on one recipe; finished runs are not repeated.
+
+    For example: bomd benchmark demo --methods bce,bomd --seeds 0,1,2 --cell 'noise.rows=0.2' --cell 'noise.rows=0.4'
+    """
     try:
         numbers = [int(seed) for seed in seeds.split(",")]
     except ValueError:
         raise InputError(f"--seeds {seeds!r}: write whole numbers separated by commas.") from None
     names = [name.strip() for name in methods.split(",")]
-    _benchmark(recipe, names, numbers, root, overrides, None, results)
+    configs = [
+        _config(recipe, method, seed, [*(overrides or []), *cell.split()])
+        for cell in cells or [""]
+        for method in names
+        for seed in numbers
+    ]
+    _benchmark(configs, root, jobs, results)
 
 
 @app.command()
@@ -90,6 +130,20 @@ def report(
 
     found = runs.find(places)
     _print_results(found, pages.write_report(found, output))
+
+
+@app.command()
+def tables(
+    records: Annotated[Path, typer.Argument(help="A .jsonl file of records; it need not exist yet.")],
+    places: Annotated[list[Path] | None, typer.Argument(help="Finished runs to add, or folders of them.")] = None,
+) -> None:
+    """Add finished runs to a file of records, and write its .csv and .md tables anew."""
+    from bomd import runs
+    from bomd.measure import benchmark as comparison
+
+    found = comparison.add_records(runs.find(places) if places else [], records)
+    comparison.write_tables(found, records)
+    print(f"{len(found)} runs: {records.with_suffix('.csv')}, {records.with_suffix('.md')}")
 
 
 @app.command()
@@ -140,6 +194,97 @@ def predict(
         print(f"{len(predicted)} images: {output}")
 
 
+@app.command()
+def verify(
+    name: Name,
+    root: DataRoot = None,
+    options: ReaderOptions = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Decode every image and look for copies.")] = False,
+) -> None:
+    """Check a dataset before time is spent on it; the exit code is 1 if something is wrong.
+
+    Missing, empty, unreadable or doubled images; ids and patients in two splits; "No Finding" beside a finding;
+    and every count against that of the published label files. Quick, unless `--deep` decodes all images.
+
+    `bomd verify nih --root data/nih` checks everything, `--set split=train` one split, and `--set images=false`
+    labels alone. An argument that changes counts, such as `--set frontal=false`, switches the comparison off.
+    """
+    chosen = _choose(name, root, options)
+    found = chosen.verify(deep=deep)
+    Console().print(found.render())
+    if chosen.incomparable is not None:
+        print(f"Counts were not compared: the published ones are not with {chosen.incomparable}.")
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+def prepare(
+    name: Name,
+    size: Annotated[int, typer.Option(min=8, help="Side of the packed images in pixels.")],
+    root: DataRoot = None,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where packed images are kept.")] = Path(
+        "runs/stages"
+    ),
+    options: ReaderOptions = None,
+    skip_broken: Annotated[
+        bool, typer.Option("--skip-broken", help="Leave out and list images that cannot be read.")
+    ] = False,
+) -> None:
+    """Decode the images of a dataset once and pack them at a size, all splits or the one that is set.
+
+    Killed or interrupted, the same command goes on where it stopped. `bomd run` does this by itself; with the
+    size, root and options of its recipe it finds what is already packed in `runs/stages`.
+
+    `bomd prepare nih --root data/nih --size 512 --set split=train` prepares the training images of the recipe nih.
+    """
+    import torch
+
+    from bomd.config import Config, ImageSettings
+    from bomd.measure.experiment import pack_images, skipped_images
+    from bomd.runs import Stages
+
+    chosen = _choose(name, root, options)
+    config = Config(images=ImageSettings(size=size, skip_broken=skip_broken))
+    for split, table in chosen.tables().items():
+        packed = pack_images(table, chosen.dataset, config, Stages(output), torch.device("cpu"))
+        print(f"{split}: {len(packed.store):,} images at {size} x {size} in {packed.store.directory}")
+        for note in skipped_images({split: packed}):
+            print(note)
+
+
+@app.command()
+def labels(
+    name: Name,
+    root: DataRoot = None,
+    class_name: Annotated[
+        str | None, typer.Option("--class", metavar="CLASS", help="Show the raw terms behind this class.")
+    ] = None,
+    options: ReaderOptions = None,
+) -> None:
+    """Count the labels of a dataset, or show which words of the label file became a class.
+
+    Without `--class`: positives, negatives and unlabelled images of every class and split. With it: the raw terms
+    that count as the class and the number of images each brings, and terms that sound like it and do not count,
+    so that a radiologist can object. No image is needed.
+
+    `bomd labels openi --root data/openi --class Effusion` shows that a pericardial effusion is not one.
+    """
+    from bomd.data.chosen import count_labels
+
+    chosen = _choose(name, root, options)
+    for split, table in zip(chosen.splits, chosen.tables(images=False).items(), strict=True):
+        title = f"{name}, {table[0]}: {len(table[1]):,} images"
+        counts = count_labels(table[1])
+        if class_name is None:
+            _print_counts(title, ["class", "positive", "negative", "not labelled"], counts)
+        else:
+            title += "".join(f", {row[1]:,} with {class_name}" for row in counts if row[0] == class_name)
+            terms = chosen.terms_behind(class_name, split)
+            rows = [(term, images, "yes" if counted else "no") for term, images, counted in terms]
+            _print_counts(title, ["term", "images", "counts"], rows)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: bad input is one line and exit code 2, never a traceback."""
     from bomd import progress
@@ -176,24 +321,24 @@ def _config(recipe: str, method: str | None, seed: int | None, overrides: Sequen
     return load(find_recipe(recipe), METHODS, [*(overrides or []), *given])
 
 
-def _benchmark(
-    recipe: str,
-    methods: Sequence[str],
-    seeds: Sequence[int],
-    root: Path,
-    overrides: Sequence[str] | None,
-    page: Path | None,
-    results: Path | None,
-) -> None:
+def _choose(name: str, root: Path | None, overrides: Sequence[str] | None) -> Chosen:
+    from bomd.config import override
+    from bomd.data.chosen import choose
+
+    options: dict[str, Any] = {}
+    for text in overrides or ():
+        override(options, text)
+    return choose(name, root, options)
+
+
+def _benchmark(configs: Sequence[Config], root: Path, jobs: int = 1, results: Path | None = None) -> None:
     from bomd.measure import benchmark as comparison
     from bomd.measure import report as pages
 
-    configs = [_config(recipe, method, seed, overrides) for seed in seeds for method in methods]
-    done = comparison.run_all(configs, root)
+    done = comparison.run_all(configs, root, jobs)
     if results is not None:
-        comparison.write_results(done, results)
-    page = page or root / configs[0].name / "report.html"
-    _print_results(done, pages.write_report(done, page))
+        comparison.write_tables(comparison.add_records(done, results), results)
+    _print_results(done, pages.write_report(done, root / configs[0].name / "report.html"))
 
 
 def _print_similarities(space: LabelSpace) -> None:
@@ -205,6 +350,18 @@ def _print_similarities(space: LabelSpace) -> None:
     for number, row in enumerate(space.vectors @ space.vectors.T):
         cells = [f"{cosine:.2f}" for cosine in row[: number + 1]]
         table.add_row(f"{number + 1} {escape(space.classes[number])}", *cells)
+    Console().print(table)
+
+
+def _print_counts(title: str, headings: Sequence[str], rows: Iterable[tuple[str, *tuple[int | str, ...]]]) -> None:
+    """A table of a name and numbers in each row."""
+    table = Table()
+    table.add_column(headings[0], overflow="fold")
+    for heading in headings[1:]:
+        table.add_column(heading, justify="right")
+    for name, *cells in rows:
+        table.add_row(escape(name), *(cell if isinstance(cell, str) else f"{cell:,}" for cell in cells))
+    print(title)
     Console().print(table)
 
 

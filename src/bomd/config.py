@@ -55,6 +55,8 @@ class Config:
     method: str = "bomd"
     seed: int = 0
     validation: float = 0.1  # share of the training patients that is held out
+    hold_out_test_patients: bool = False  # drop patients of a test set from the training set instead of refusing
+    minimum_positives: int = 1  # findings with fewer positives in a test set are left out of its mean
     images: ImageSettings = field(default_factory=ImageSettings)
     train: dict[str, Any] = field(default_factory=dict)  # dataset = "...", then arguments of its reader
     test: dict[str, dict[str, Any]] = field(default_factory=dict)  # the same, by a name of your choice
@@ -86,8 +88,8 @@ def load(path: Path, methods: Collection[str], overrides: Sequence[str] = ()) ->
         raise InputError(f"No recipe at {path}.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"Cannot read recipe {path}: {error}.") from error
-    for override in overrides:
-        _override(values, override)
+    for text in overrides:
+        override(values, text)
     return parse(values, methods, str(path))
 
 
@@ -121,7 +123,8 @@ def parse(values: Mapping[str, Any], methods: Collection[str], where: str = "rec
     return config
 
 
-def _override(values: dict[str, Any], text: str) -> None:
+def override(values: dict[str, Any], text: str) -> None:
+    """Apply one "key=value" to nested settings."""
     key, equals, literal = text.partition("=")
     if not equals or not key.strip():
         raise InputError(f"--set {text!r}: write it as key=value, for example fit.epochs=5.")

@@ -8,6 +8,7 @@ learner's memory, and a run that was killed ends with the numbers of one that wa
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -93,6 +94,7 @@ def make_fabric(settings: DeviceSettings) -> Fabric:
     if settings.accelerator == "cuda" and not gpu:
         raise InputError("device.accelerator is 'cuda', but PyTorch sees no GPU here. Use 'auto' or 'cpu'.")
     gpu = gpu and settings.accelerator != "cpu"
+    logging.getLogger("lightning_fabric").setLevel(logging.ERROR)  # its hints are about choices made here
     precision = settings.precision
     if precision == "auto":
         precision = "bf16-mixed" if gpu and torch.cuda.is_bf16_supported() else "32-true"

@@ -20,12 +20,15 @@ from bomd.tables import LabelTable
 
 
 def evaluate(
-    record: LabelRecord, truths: Mapping[str, LabelTable], predictions: Mapping[str, LabelTable]
+    record: LabelRecord,
+    truths: Mapping[str, LabelTable],
+    predictions: Mapping[str, LabelTable],
+    minimum_positives: int,
 ) -> dict[str, Any]:
     """Score every test set, and, where the method flagged or noise was added on purpose, flags and labels."""
     flags = record.flags
     return {
-        "tests": {name: _test(truths[name], predictions[name]) for name in truths},
+        "tests": {name: _test(truths[name], predictions[name], minimum_positives) for name in truths},
         "flagged": None if flags is None else {"images": int(flags.noisy.sum()), "of": len(flags)},
         "composition": None
         if flags is None
@@ -35,8 +38,8 @@ def evaluate(
     }
 
 
-def _test(truth: LabelTable, predicted: LabelTable) -> dict[str, Any]:
-    scores = classification(truth, predicted).to_dict()
+def _test(truth: LabelTable, predicted: LabelTable, minimum_positives: int) -> dict[str, Any]:
+    scores = classification(truth, predicted, minimum_positives=minimum_positives).to_dict()
     scores["left_out"] = [{"name": name, "reason": reason} for name, reason in scores["left_out"].items()]
     return scores
 

@@ -34,6 +34,7 @@ from bomd.tables import LabelTable
 from bomd.typed import arguments, convert, nearest
 
 HELD_OUT = "validation"  # the name under which held-out patients appear among the test sets
+BEFORE_NOISE = "validation before noise"  # the same patients with the labels before noise was added on purpose
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ def run(config: Config, root: Path = Path("runs")) -> runs.Run:
     if len(validation):
         truths[HELD_OUT] = validation
         views[HELD_OUT] = Images(train.store, validation.ids, fabric.device)
+        if noise is not None:
+            truths[BEFORE_NOISE], views[BEFORE_NOISE] = noise.clean.take(held_out), views[HELD_OUT]
 
     def score(name: str, networks: Sequence[nn.Module]) -> LabelTable:
         scores = predict(method, networks, views[name], fabric).numpy()
@@ -119,31 +122,45 @@ def run(config: Config, root: Path = Path("runs")) -> runs.Run:
         "seconds": round(sum(epoch["seconds"] for epoch in (*prepared.history, *history)), 1),
         "images_presented": sum(epoch["images"] for epoch in (*prepared.history, *history)),
     }
-    write_json(this.directory / "result.json", facts | evaluate(record, truths, predictions))
+    write_json(this.directory / "result.json", facts | evaluate(record, truths, predictions, config.minimum_positives))
     return this
 
 
 def make_method(config: Config) -> Method:
     """The method of a recipe with its settings, every name and type checked."""
     kind = METHODS[config.method]
-    return kind(**arguments(kind, config.settings.get(config.method, {}), config.method))
+    inherited = config.settings.get(kind.variant_of or config.method, {})
+    return kind(**arguments(kind, inherited | config.settings.get(config.method, {}), config.method))
 
 
 def read_labels(config: Config) -> dict[str, tuple[LabelTable, datasets.Dataset]]:
     """The labels of the training set, under "train", and of every test set, before anything is spent on images."""
-    reserved = {"train", HELD_OUT} & set(config.test)
+    reserved = {"train", HELD_OUT, BEFORE_NOISE} & set(config.test)
     if reserved:
         raise InputError(f"A test set cannot be called {reserved.pop()!r}.")
     tables = {name: datasets.read(place, name) for name, place in {"train": config.train, **config.test}.items()}
     for name, (table, _) in tables.items():
         if not len(table):
             raise InputError(f"{name}: no image is left after the dataset's filters.")
-    for name, place in config.test.items():
-        if all(place.get(key) == config.train.get(key) for key in ("dataset", "root")):
-            shared = set(tables[name][0].groups) & set(tables["train"][0].groups)
-            if shared:
-                raise InputError(f"{len(shared)} patients of test set {name!r} are in the training set too.")
-    return tables
+    return _without_shared_patients(tables, config)
+
+
+def _without_shared_patients(
+    tables: dict[str, tuple[LabelTable, datasets.Dataset]], config: Config
+) -> dict[str, tuple[LabelTable, datasets.Dataset]]:
+    """Nobody is both learnt from and tested on: refuse, or drop them from the training set if the recipe says so."""
+    train, dataset = tables["train"]
+    for name, (table, other) in tables.items():
+        if name == "train" or other.people != dataset.people:
+            continue
+        shared = np.isin(train.groups, table.groups)
+        if shared.any() and not config.hold_out_test_patients:
+            raise InputError(
+                f"{len(np.unique(train.groups[shared]))} patients of test set {name!r} are in the training set too. "
+                "Set hold_out_test_patients = true to drop them from training."
+            )
+        train = train.take(~shared)
+    return {**tables, "train": (train, dataset)}
 
 
 def check(config: Config, method: Method, train: LabelTable) -> None:
@@ -157,11 +174,12 @@ def pack_images(
     table: LabelTable, dataset: datasets.Dataset, config: Config, stages: runs.Stages, device: torch.device
 ) -> Source:
     """Decode every image once; the store is shared by all runs that use the same images at the same size."""
+    render = dataset.render
     store = pack(
         table,
         stages.directory("images", table.ids, table.paths, config.images.size),
         config.images.size,
-        render=None if dataset.render is None else partial(dataset.render, device=device),
+        render=None if render is None else lambda ids, size: render(ids, size, device=device).cpu().numpy(),
         skip_broken=config.images.skip_broken,
     )
     return Source(table.select(store.ids) if store.broken else table, store)

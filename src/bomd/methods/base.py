@@ -66,6 +66,8 @@ class Method(Learner):
     Constructor arguments are the settings: recipes and the command line read them from the signature.
     """
 
+    variant_of: str | None = None  # the method whose table in a recipe this one starts from
+
     def check(self, train: LabelTable) -> None:
         """Refuse labels that the method cannot learn from, before any time is spent on images."""
 

@@ -12,6 +12,7 @@ from bomd.clean.graph import nearest_images
 from bomd.clean.relabel import relabel
 from bomd.describe import descriptors as bags
 from bomd.describe.labelspace import LabelSpace, embed
+from bomd.describe.ranking import Weighting
 from bomd.errors import InputError
 from bomd.files import read_json, write_json
 from bomd.learn.engine import History, derive, fit
@@ -29,10 +30,12 @@ class Bomd(Method):
     (`reading="nodes"`); word vectors come from a small sentence model unless another is named.
     """
 
+    usual_weighting: Weighting = "release"
+
     def __init__(
         self,
         descriptors: int = 3,
-        weighting: Literal["release", "paper"] = "release",
+        weighting: Weighting | None = None,
         beta: float = 0.3,
         language: str = "auto",
         vectors: Path | None = None,
@@ -52,7 +55,7 @@ class Bomd(Method):
 
         Args:
             descriptors: Vectors per image (the paper's M).
-            weighting: Form of the ranking loss.
+            weighting: Form of the ranking loss; "release" for `bomd`, "paper" for `bomd-paper`.
             beta: Weight of the term that keeps an image's descriptors together.
             language: Where class vectors come from; see `bomd embed --help`.
             vectors: A file of vectors, for `language` "glove" or "file".
@@ -65,7 +68,8 @@ class Bomd(Method):
             use_graph: Off, the vote is left out (ablation).
             use_mask: Off, classes that nobody voted for are smoothed too (ablation).
         """
-        self.descriptors, self.weighting, self.beta = descriptors, weighting, beta
+        self.descriptors, self.beta = descriptors, beta
+        self.weighting: Weighting = weighting or self.usual_weighting
         self.language, self.vectors = language, vectors
         self.epochs, self.batch, self.rate, self.schedule = epochs, batch, rate, schedule
         self.neighbours, self.reading, self.same_patient = neighbours, reading, same_patient
@@ -148,3 +152,15 @@ class Bomd(Method):
                 write_json(stage.directory / "history.json", history)
                 stage.finish(images=len(train))
             return bags.load(path, context.images), read_json(stage.directory / "history.json")
+
+
+class BomdPaper(Bomd):
+    """BoMD with the ranking loss exactly as the paper writes it.
+
+    Paper: Chen et al., BoMD, ICCV 2023, Eq. 1 to 3.
+    Differs: from `bomd` in the weight positives / negatives and the scale of the regulariser alone. With noise that
+    adds labels its detection falls below chance, since the rows with most wrong positives weigh most.
+    """
+
+    variant_of = "bomd"
+    usual_weighting = "paper"

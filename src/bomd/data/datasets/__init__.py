@@ -18,21 +18,23 @@ class Dataset:
 
     Attributes:
         read: `read(root, split, ...)` returns the labels; its arguments are the settings of the dataset.
+        people: A name for whom the set shows; the same patient name means the same person only within it.
         render: `render(ids, size)` returns (N, size, size) uint8 pixels.
     """
 
     read: Callable[..., LabelTable]
+    people: str
     render: Callable[..., Any] | None = None
 
 
 DATASETS: dict[str, Dataset] = {
-    "phantom": Dataset(phantom.read, phantom.render),
-    "folder": Dataset(folder.read),
-    "nih": Dataset(nih.read),
-    "nih-google": Dataset(nih_google.read),
-    "chexpert": Dataset(chexpert.read),
-    "openi": Dataset(openi.read),
-    "padchest": Dataset(padchest.read),
+    "phantom": Dataset(phantom.read, "phantom", phantom.render),
+    "folder": Dataset(folder.read, "folder"),
+    "nih": Dataset(nih.read, "nih"),
+    "nih-google": Dataset(nih_google.read, "nih"),
+    "chexpert": Dataset(chexpert.read, "chexpert"),
+    "openi": Dataset(openi.read, "openi"),
+    "padchest": Dataset(padchest.read, "padchest"),
 }
 MIXTURE = "mixture"  # two of the above, each with its own settings under `base` and `part`
 
