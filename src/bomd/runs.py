@@ -138,11 +138,12 @@ class Stages:
 def environment(device: str, started: float) -> dict[str, Any]:
     """What a reader needs to judge or repeat a number: code, versions, device, time and memory."""
     packages = ("bomd", "torch", "numpy", "monai", "lightning-fabric", "scikit-learn", "faiss-cpu")
+    commit = _git("rev-parse", "HEAD")
     return {
-        "commit": _git("rev-parse", "HEAD"),
-        "uncommitted": None if (status := _git("status", "--porcelain")) is None else bool(status),
+        "commit": commit,
+        "uncommitted": None if commit is None else bool(_git("status", "--porcelain")),
         "python": platform.python_version(),
-        "platform": platform.platform(),
+        "platform": f"{platform.system()} {platform.machine()}",
         "processors": os.cpu_count(),
         "device": device,
         "versions": {name: _version(name) for name in packages},

@@ -61,12 +61,12 @@ def add_records(done: Sequence[runs.Run], path: Path) -> list[Record]:
     for run in done:
         record = {
             "run": run.directory.name,
-            "config": run.config(),
-            "result": run.result(),
+            "config": _without_folders(run.config()),
+            "result": _rounded(run.result()),
             "environment": read_json(run.directory / "environment.json"),
         }
         records[_key(record)] = record
-    write_text(path, "".join(json.dumps(record) + "\n" for record in records.values()))
+    write_text(path, "".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records.values()))
     return list(records.values())
 
 
@@ -160,6 +160,22 @@ def _noise(noise: dict[str, Any]) -> str:
     """A short name for the noise of a run, such as "symmetric rows=0.4 labels=0.4"."""
     kind = noise.get("kind", "none")
     return " ".join([kind, *(f"{key}={value}" for key, value in noise.items() if key != "kind")])
+
+
+def _without_folders(value: Any) -> Any:
+    """The same settings with file names in place of paths: where somebody kept the data is nobody's business."""
+    if isinstance(value, dict):
+        return {key: _without_folders(item) for key, item in value.items()}
+    return Path(value).name if isinstance(value, str) and "/" in value else value
+
+
+def _rounded(value: Any) -> Any:
+    """The same numbers with four decimals, which is more than any of them is certain to."""
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    return round(value, 4) if isinstance(value, float) else value
 
 
 def _key(record: Record) -> tuple[str, ...]:

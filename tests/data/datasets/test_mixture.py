@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from bomd.config import Config, parse
 from bomd.data import datasets
@@ -47,10 +48,17 @@ class TestTable:
         drawn = dataset.render(table.ids[[0, 150]], 16)
         np.testing.assert_array_equal(drawn, phantom.render([north.ids[0], south.ids[30]], 16))
 
-    def test_patients_of_the_same_name_stay_apart(self) -> None:
-        base = small(("Mass", "Edema"), [[1, 0], [0, 1]], patients=np.array(["1", "2"]))
-        part = small(("Edema", "Mass"), [[1, 0]], patients=np.array(["1"]))
-        assert mixture.read(base, part).groups.tolist() == ["base:1", "base:2", "part:1"]
+    def test_patients_of_the_same_name_stay_apart(self, tmp_path: Path) -> None:
+        """Two folders that both have a patient "1"."""
+        for name in ("one", "two"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "labels.csv").write_text(f"id,patient,Mass,Edema\n{name}.png,1,1,0\n")
+            Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(tmp_path / name / f"{name}.png")
+        sources = {key: {"dataset": "folder", "root": str(tmp_path / key)} for key in ("one", "two")}
+        table, _ = datasets.read({"dataset": "mixture", "base": sources["one"], "part": sources["two"]}, "train")
+        assert len(set(table.groups)) == 2
+        same, _ = datasets.read(sources["one"], "test")
+        assert set(same.groups) < set(table.groups)
 
     def test_without_patients_every_image_is_its_own(self) -> None:
         table = mixture.read(small(("Mass", "Edema"), [[1, 0], [0, 1]]), small(("Edema", "Mass"), [[1, 0]]))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from bomd.data.datasets import chexpert, folder, mixture, nih, nih_google, openi, padchest, phantom
 from bomd.errors import InputError
@@ -18,18 +20,18 @@ class Dataset:
 
     Attributes:
         read: `read(root, split, ...)` returns the labels; its arguments are the settings of the dataset.
-        people: A name for whom the set shows; the same patient name means the same person only within it.
+        people: Whom the set shows: a patient name stands for one person within it. Without it, within one root.
         render: `render(ids, size)` returns (N, size, size) uint8 pixels.
     """
 
     read: Callable[..., LabelTable]
-    people: str
+    people: str | None = None
     render: Callable[..., Any] | None = None
 
 
 DATASETS: dict[str, Dataset] = {
     "phantom": Dataset(phantom.read, "phantom", phantom.render),
-    "folder": Dataset(folder.read, "folder"),
+    "folder": Dataset(folder.read),
     "nih": Dataset(nih.read, "nih"),
     "nih-google": Dataset(nih_google.read, "nih"),
     "chexpert": Dataset(chexpert.read, "chexpert"),
@@ -40,7 +42,10 @@ MIXTURE = "mixture"  # two of the above, each with its own settings under `base`
 
 
 def read(source: Mapping[str, Any], where: str) -> tuple[LabelTable, Dataset]:
-    """Read the labels of a recipe's `[train]` or `[test.*]` table: a dataset's name and its settings."""
+    """Read the labels of a recipe's `[train]` or `[test.*]` table: a dataset's name and its settings.
+
+    Patients come with the name of their people before their own, so that tables of several sets can be compared.
+    """
     options = dict(source)
     name = options.pop("dataset", None)
     if name is None:
@@ -50,7 +55,9 @@ def read(source: Mapping[str, Any], where: str) -> tuple[LabelTable, Dataset]:
     if name not in DATASETS:
         raise InputError(f"{where}: unknown dataset {name!r}.{nearest(str(name), [*DATASETS, MIXTURE])}")
     dataset = DATASETS[name]
-    return dataset.read(**arguments(dataset.read, options, where)), dataset
+    labels = dataset.read(**arguments(dataset.read, options, where))
+    people = dataset.people or str(options.get("root"))
+    return replace(labels, patients=np.char.add(f"{people}:", labels.groups)), dataset
 
 
 def _read_mixture(options: dict[str, Any], where: str) -> tuple[LabelTable, Dataset]:

@@ -16,10 +16,7 @@ BASE, PART = "base", "part"
 
 
 def read(base: LabelTable, part: LabelTable) -> LabelTable:
-    """All rows of both, with the classes of the base; `origins` tells them apart.
-
-    Patients of the two sets are kept apart even where they have the same name.
-    """
+    """All rows of both, with the classes of the base; `origins` tells them apart."""
     if (base.paths is None) != (part.paths is None):
         raise InputError("A mixture needs two sets of files, or two of generated images.")
     unknown = [name for name in base.classes if name not in part.classes]
@@ -32,14 +29,10 @@ def read(base: LabelTable, part: LabelTable) -> LabelTable:
         classes=base.classes,
         values=np.concatenate([table.values for table in both]),
         paths=_joined(base.paths, part.paths),
-        patients=np.concatenate([_prefixed(BASE, base.groups), _prefixed(PART, part.groups)]),
+        patients=np.concatenate([table.groups for table in both]),
         views=_joined(base.views, part.views),
         origins=np.repeat(np.asarray([BASE, PART]), [len(base), len(part)]),
     )
-
-
-def _prefixed(origin: str, names: Text) -> Text:
-    return np.char.add(f"{origin}:", names)
 
 
 def _joined(first: Text | None, second: Text | None) -> Any:
