@@ -21,10 +21,14 @@ check: $(VENV)/.dev
 bench: $(VENV)/.demo
 	$(BIN)/python -m bomd.bench
 
-# Every number and picture in the README: three seeds of the demo for each method, a few minutes each.
+# Every number and picture in the README and docs that needs no data: about twenty minutes on 2 cores.
 results: $(VENV)/.demo
 	$(BIN)/bomd benchmark demo --methods bce,bomd --seeds 0,1,2 --results results/demo.jsonl
+	$(BIN)/bomd benchmark demo --methods bomd --seeds 0,1,2 --set name=demo-short --set bomd.epochs=5 \
+		--results results/demo-short.jsonl
+	$(BIN)/python scripts/contact_sheet.py docs/images/phantom.png
 	$(BIN)/python scripts/update_readme.py
+	$(BIN)/python scripts/result_pages.py
 
 # The datasets page; with DATA=folder of the label files the counts are taken anew as well.
 docs: $(VENV)/.demo

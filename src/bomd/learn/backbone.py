@@ -95,8 +95,8 @@ class PooledEfficientNet(nn.Module):
 
 
 def _small() -> nn.Module:
-    """A residual network for CPUs: the stem halves the image at once; widths double as the image halves."""
-    widths = (16, 32, 64, 128, 256)
+    """A residual network for CPUs: the stem halves the image at once; widths about double as the image halves."""
+    widths = (16, 24, 48, 96, 192)
     return nn.Sequential(
         nn.Conv2d(1, widths[0], 5, stride=2, padding=2, bias=False),
         nn.BatchNorm2d(widths[0]),
@@ -135,7 +135,7 @@ def _efficientnet_lite0() -> nn.Module:
 BACKBONES: dict[str, Backbone] = {
     "densenet121": Backbone(_densenet121, channels=3, feature_size=1024, load=load_densenet),
     "efficientnet_lite0": Backbone(_efficientnet_lite0, channels=3, feature_size=1280, load=load_efficientnet),
-    "small": Backbone(_small, channels=1, feature_size=256),
+    "small": Backbone(_small, channels=1, feature_size=192),
 }
 
 
