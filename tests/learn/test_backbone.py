@@ -224,4 +224,4 @@ def test_bad_requests() -> None:
         build("small", 14, weights="imagenet")
     with pytest.raises(InputError, match="at least one output"):
         build("small", 0)
-    assert build("small", 1, weights="none", seed=0).head.weight.shape == (1, 256)
+    assert build("small", 1, weights="none", seed=0).head.weight.shape == (1, 192)
