@@ -176,7 +176,8 @@ ImageNet start. Tests: {first["images"]["openi"]} frontal OpenI images, and {fir
 adjudicated by Google's radiologists, whose patients are held out of training; there only "Nodule or mass" has ten
 positives, so that column is close to noise. OpenI means are over the findings with at least ten positives ({averaged}).
 "Held-out NIH" are {first["images"]["validation"]} images of other NIH patients, with labels as given by NIH. Settings were
-chosen on held-out NIH patients of seed 0 alone; no test set was looked at for that. Mean ± sample standard deviation over
+chosen by the AUC on the held-out NIH patients of seed 0 alone, which makes that column slightly optimistic; no test set
+took part in any choice. Mean ± sample standard deviation over
 seeds, which redraw noise, split and heads.
 
 ## Labels as given, and noise over all training rows

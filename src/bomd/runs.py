@@ -4,13 +4,14 @@
                                    predictions.npz, examples.npz, model/, result.json
     runs/stages/descriptors-81e0/  whatever the stage wrote, and finished.json
 
-A stage is named by the fingerprint of everything it depends on, so a changed setting finds no old stage, and
-runs that agree on a stage (BoMD with another lambda) share it. `result.json` and `finished.json` are written
-last: without them the work is taken up again where it stopped.
+A stage is named by the fingerprint of everything it depends on, its code among it, so a changed setting or method
+finds no old stage, and runs that agree on a stage (BoMD with another lambda) share it. `result.json` and
+`finished.json` are written last: without them the work is taken up again where it stopped.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import subprocess
@@ -29,6 +30,7 @@ from bomd.config import Config
 from bomd.errors import InputError
 from bomd.files import fingerprint, read_json, write_json, write_text
 
+ROOMS = ("data", "learn", "describe", "clean", "methods")  # the code that numbers come from
 FORMAT = 1  # raised whenever a file in a run or stage directory changes its meaning
 
 
@@ -53,6 +55,11 @@ class Run:
         config: dict[str, Any] = saved["config"]
         return config
 
+    @property
+    def by_this_code(self) -> bool:
+        """Whether the code that numbers come from is still what it was when the run was started."""
+        return bool(read_json(self.directory / "config.json").get("code") == code_fingerprint())
+
     def result(self) -> dict[str, Any]:
         self.config()
         if not self.finished:
@@ -68,7 +75,8 @@ def start(root: Path, config: Config) -> Run:
     if (directory / "config.json").exists():
         run.config()
     else:
-        write_json(directory / "config.json", {"format": FORMAT, "config": config.to_dict()})
+        settings = {"format": FORMAT, "code": code_fingerprint(), "config": config.to_dict()}
+        write_json(directory / "config.json", settings)
     return run
 
 
@@ -126,13 +134,21 @@ class Stages:
     @contextmanager
     def enter(self, name: str, *inputs: Any) -> Iterator[Stage]:
         """Hold the stage that these inputs determine; a second process waits until it is finished."""
-        directory = self.directory(name, *inputs)
+        directory = self.directory(name, code_fingerprint(), *inputs)
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"Cannot write {directory}: {error.strerror}.") from error
         with FileLock(directory / ".lock"):
             yield Stage(directory)
+
+
+@functools.cache
+def code_fingerprint() -> str:
+    """Changes with any line of the code that decides about numbers, so that a new method never gets old results."""
+    package = Path(__file__).parent
+    files = sorted(file for room in ROOMS for file in (package / room).rglob("*.py"))
+    return fingerprint(*(part for file in files for part in (str(file.relative_to(package)), file.read_text("utf-8"))))
 
 
 def environment(device: str, started: float) -> dict[str, Any]:

@@ -77,6 +77,8 @@ class Verification:
     def render(self) -> RenderableType:
         """A screen to print: one line per check, then positives per class and split."""
         lines = Table(box=None, show_header=False, pad_edge=False)
+        for _ in range(3):
+            lines.add_column(overflow="fold")  # a file's name is of use only whole
         for check in self.checks:
             mark = Text("ok", style="green") if check.ok else Text("WRONG", style="bold red")
             lines.add_row(mark, Text(check.name), Text(check.message))

@@ -59,7 +59,8 @@ def run(config: Config, root: Path = Path("runs")) -> runs.Run:
     check(config, method, tables["train"][0])
     this = runs.start(root, config)
     if this.finished:
-        progress.say(f"{this.directory} is finished already; delete it to run again")
+        older = "" if this.by_this_code else " by other code than today's"
+        progress.say(f"{this.directory} is finished already{older}; delete it to run again")
         return this
     progress.say(f"{config.method}, seed {config.seed}: {this.directory}")
     stages = runs.Stages(root / "stages")

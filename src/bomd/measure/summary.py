@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from rich.table import Table
 
@@ -130,7 +130,8 @@ def summary_table(runs: Sequence[Run]) -> Table:
     headings = ["method", "seeds", *tests, "flagged"]
     headings += ["detection AUROC"] * detected + ["label AUC"] * relabelled + ["time"]
     for heading in ["data"] * several + headings:
-        table.add_column(heading, justify="left" if heading in ("data", "method") else "right")
+        side: Literal["left", "right"] = "left" if heading in ("data", "method") else "right"
+        table.add_column(heading, justify=side, overflow="fold")  # a number is of use only whole
     for row in rows:
         cells = [row["experiment"]] * several + [row["method"], ", ".join(map(str, row["seeds"]))]
         cells += [show(row["tests"].get(test)) for test in tests]
