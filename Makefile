@@ -26,6 +26,8 @@ results: $(VENV)/.demo
 	$(BIN)/bomd benchmark demo --methods bce,bomd --seeds 0,1,2 --results results/demo.jsonl
 	$(BIN)/bomd benchmark demo --methods bomd --seeds 0,1,2 --set name=demo-short --set bomd.epochs=5 \
 		--results results/demo-short.jsonl
+	$(BIN)/bomd benchmark demo --methods bce --seeds 0,1,2 --set name=demo-clean --set noise.rows=0.0 \
+		--results results/demo-clean.jsonl
 	$(BIN)/python scripts/contact_sheet.py docs/images/phantom.png
 	$(BIN)/python scripts/update_readme.py
 	$(BIN)/python scripts/result_pages.py

@@ -139,24 +139,24 @@ class TestWholePath:
 
 @pytest.mark.slow
 def test_killed_at_any_moment_it_ends_with_the_same_numbers(tmp_path: Path) -> None:
-    """Kill -9 again and again, each time a little later, until the run is finished; then compare."""
+    """Kill -9 at three different moments, then let it finish; the result is that of a run left alone."""
     command = [sys.executable, "-m", "bomd.cli", "run", "demo", *sets(*TINY, "fit.epochs=4", "bomd.epochs=4")]
+    start = time.perf_counter()
     subprocess.run([*command, "--runs", str(tmp_path / "whole")], check=True, capture_output=True)
-    kills, patience = 0, 4.0
-    while True:
+    duration = time.perf_counter() - start
+    kills = 0
+    for part in (0.5, 0.6, 0.7):
         child = subprocess.Popen(
-            [*command, "--runs", str(tmp_path / "cut")], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            [*command, "--runs", str(tmp_path / "cut")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
-            _, errors = child.communicate(timeout=patience)
-            assert child.returncode == 0, errors.decode()
-            break
+            child.wait(timeout=part * duration)
         except subprocess.TimeoutExpired:
             child.send_signal(signal.SIGKILL)
-            child.communicate()
+            child.wait()
             kills += 1
-            patience += 0.7
-    assert kills >= 2
+    assert kills >= 1
+    subprocess.run([*command, "--runs", str(tmp_path / "cut")], check=True, capture_output=True)
     whole, cut = (
         json.loads(next((tmp_path / name).glob("demo/*/*/result.json")).read_text()) for name in ("whole", "cut")
     )

@@ -38,7 +38,7 @@ def disable() -> None:
 def say(text: str) -> None:
     """One line above the bars, if progress is shown."""
     if _console is not None:
-        (_shown.console if _shown is not None else _console).print(text, highlight=False, markup=False)
+        (_shown.console if _shown is not None else _console).print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager

@@ -410,7 +410,7 @@ def test_what_an_experiment_measures_can_be_shown(tmp_path: Path, truth: bool, f
     record = LabelRecord.load(run.directory / "labels.npz")
     tables = load_predictions(run.directory / "predictions.npz")
     truths = {name: pair[0] for name, pair in tables.items()}
-    measured = evaluate(record, truths, {name: pair[1] for name, pair in tables.items()})
+    measured = evaluate(record, truths, {name: pair[1] for name, pair in tables.items()}, minimum_positives=1)
     write_json(run.directory / "result.json", run.result() | measured)
     page = read([run], tmp_path / "report.html")
     score = measured["tests"]["south"]
