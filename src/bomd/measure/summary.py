@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from bomd.errors import InputError
@@ -126,12 +128,20 @@ def summary_table(runs: Sequence[Run]) -> Table:
     several = len({row["experiment"] for row in rows}) > 1
     detected = any(row["detection"] for row in rows)
     relabelled = any(row["labels"] for row in rows)
-    table = Table(title="Mean AUC over findings", caption=spread_meaning(rows), caption_justify="left")
+    table = Table(
+        title="Mean AUC over findings",
+        caption=spread_meaning(rows),
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
     headings = ["method", "seeds", *tests, "flagged"]
-    headings += ["detection AUROC"] * detected + ["label AUC"] * relabelled + ["time"]
+    headings += ["flag AUROC"] * detected + ["label AUC"] * relabelled + ["time"]
     for heading in ["data"] * several + headings:
         side: Literal["left", "right"] = "left" if heading in ("data", "method") else "right"
-        table.add_column(heading, justify=side, overflow="fold")  # a number is of use only whole
+        whole = 13 if heading in tests else None  # an interval is of use only whole
+        table.add_column(heading, justify=side, overflow="fold", min_width=whole)
     for row in rows:
         cells = [row["experiment"]] * several + [row["method"], ", ".join(map(str, row["seeds"]))]
         cells += [show(row["tests"].get(test)) for test in tests]
@@ -141,7 +151,8 @@ def summary_table(runs: Sequence[Run]) -> Table:
             before, after = row["labels"].get("before"), row["labels"].get("after")
             cells.append(f"{show(before)} → {show(after)}" if before and after else "–")
         cells.append(show_seconds(row["seconds"]))
-        table.add_row(*(_plain(cell) for cell in cells))
+        # The spread goes below its number, so that the table fits a terminal of 80 columns.
+        table.add_row(*(_plain(re.sub(r" (?=[±(→])", "\n", cell)) for cell in cells))
     return table
 
 
