@@ -137,7 +137,7 @@ def summary_table(runs: Sequence[Run]) -> Table:
         pad_edge=False,
     )
     headings = ["method", "seeds", *tests, "flagged"]
-    headings += ["flag AUROC"] * detected + ["label AUC"] * relabelled + ["time"]
+    headings += ["flag\nAUROC"] * detected + ["label\nAUC"] * relabelled + ["time"]
     for heading in ["data"] * several + headings:
         side: Literal["left", "right"] = "left" if heading in ("data", "method") else "right"
         whole = 13 if heading in tests else None  # an interval is of use only whole
