@@ -28,7 +28,7 @@ results: $(VENV)/.demo
 		--results results/demo-short.jsonl
 	$(BIN)/bomd benchmark demo --methods bce --seeds 0,1,2 --set name=demo-clean --set noise.rows=0.0 \
 		--results results/demo-clean.jsonl
-	$(BIN)/python scripts/contact_sheet.py docs/images/phantom.png
+	$(BIN)/python scripts/contact_sheet.py docs/images/phantom.jpg
 	$(BIN)/python scripts/update_readme.py
 	$(BIN)/python scripts/result_pages.py
 

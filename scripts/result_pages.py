@@ -126,7 +126,7 @@ split and the networks. AUCs are means over the findings with at least 10 positi
 BoMD minus BCE, seed by seed: {signed(gaps(bomd, bce, auc("south")))} on south,
 {signed(gaps(bomd, bce, auc("validation")))} on held-out patients of north.
 
-![The chest phantom: one row per finding, from obvious to subtle](images/phantom.png)
+![The chest phantom: one row per finding, from obvious to subtle](images/phantom.jpg)
 
 ## What to make of it
 
