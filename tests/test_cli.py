@@ -111,11 +111,11 @@ class TestWholePath:
         assert (tmp_path / "page.html").exists()
         for number in range(3):
             pixels = np.random.default_rng(number).integers(0, 255, (50, 40), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / f"x{number}.png")
+            Image.fromarray(pixels).save(tmp_path / f'x, "{number}".png')
         run = next(demo.glob("demo/bomd/*"))
         assert bomd("predict", str(run), str(tmp_path), "-o", str(tmp_path / "scores.csv")) == 0
         rows = list(csv.DictReader((tmp_path / "scores.csv").open()))
-        assert [Path(row["file"]).name for row in rows] == ["x0.png", "x1.png", "x2.png"]
+        assert [Path(row["file"]).name for row in rows] == ['x, "0".png', 'x, "1".png', 'x, "2".png']
         assert all(0 <= float(row["Effusion"]) <= 1 for row in rows)
 
     def test_a_changed_setting_is_another_run_and_shares_what_it_can(self, demo: Path, tmp_path: Path) -> None:

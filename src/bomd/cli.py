@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -182,15 +184,17 @@ def predict(
     from bomd.learn import model as models
 
     predicted = models.load(model).predict(find_images(files))
-    lines = [",".join(["file", *predicted.classes])]
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")  # a comma in a file's name must not move its columns
+    writer.writerow(["file", *predicted.classes])
     for name, row in zip(predicted.ids, predicted.values, strict=True):
-        lines.append(",".join([str(name), *(f"{value:.4f}" for value in row)]))
+        writer.writerow([name, *(f"{value:.4f}" for value in row)])
     if output is None:
-        print("\n".join(lines))
+        print(table.getvalue(), end="")
     else:
         from bomd.files import write_text
 
-        write_text(output, "\n".join(lines) + "\n")
+        write_text(output, table.getvalue())
         print(f"{len(predicted)} images: {output}")
 
 

@@ -159,7 +159,8 @@ class BomdPaper(Bomd):
 
     Paper: Chen et al., BoMD, ICCV 2023, Eq. 1 to 3.
     Differs: from `bomd` in the weight positives / negatives and the scale of the regulariser alone. With noise that
-    adds labels its detection falls below chance, since the rows with most wrong positives weigh most.
+    adds labels it detects far worse, below chance where that noise is heavy, since rows with most wrong positives
+    weigh most.
     """
 
     variant_of = "bomd"
