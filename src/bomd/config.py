@@ -44,7 +44,7 @@ class DeviceSettings:
     """Where and in which precision networks run."""
 
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
-    precision: Literal["auto", "32-true", "16-mixed", "bf16-mixed"] = "auto"  # auto: bf16 where a GPU has it
+    precision: Literal["auto", "32-true", "64-true", "bf16-mixed"] = "auto"  # auto: bf16 where a GPU has it
 
 
 @dataclass(frozen=True)

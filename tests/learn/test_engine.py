@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bomd.config import DeviceSettings, FitSettings
+from bomd.data.augment import draw
 from bomd.data.batches import Images
 from bomd.data.store import pack
 from bomd.errors import InputError
+from bomd.learn.backbone import Network
 from bomd.learn.engine import Batch, History, derive, fit, make_fabric, predict, rate_factor
 from bomd.methods.base import Method, masked_cross_entropy
 from bomd.tables import LabelTable
@@ -52,7 +54,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Images:
 
 def train(
     images: Images, directory: Path, learner: Method | None = None, seed: int = 0, **changes: object
-) -> tuple[list[nn.Module], History]:
+) -> tuple[list[Network], History]:
     validate = changes.pop("validate", None)
     networks, history = fit(
         learner or Method(),
@@ -69,7 +71,7 @@ def train(
     return list(networks), history
 
 
-def same(one: Sequence[nn.Module], other: Sequence[nn.Module]) -> bool:
+def same(one: Sequence[Network], other: Sequence[Network]) -> bool:
     pairs = zip(one[0].state_dict().values(), other[0].state_dict().values(), strict=True)
     return all(torch.equal(first, second) for first, second in pairs)
 
@@ -171,10 +173,14 @@ def test_two_networks_differ_and_are_averaged(images: Images, tmp_path: Path) ->
 
 def test_views_of_a_batch_differ_and_are_normalised(images: Images) -> None:
     pixels = images.batch(torch.arange(4))
-    batch = Batch(torch.arange(4), torch.zeros(4, 2), pixels, 3, "light", torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    motions = [draw(4, "light", generator) for _ in range(2)]
+    batch = Batch(torch.arange(4), torch.zeros(4, 2), pixels, 3, motions)
     first, second = batch.view(), batch.view()
     assert first.shape == (4, 3, 32, 32)
     assert not torch.equal(first, second)
+    with pytest.raises(ValueError, match="more than 2 views"):
+        batch.view()
 
 
 def test_schedules() -> None:

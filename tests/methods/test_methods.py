@@ -66,7 +66,7 @@ def prepare(name: str, train: Train, seed: int = 0) -> tuple[Method, Prepared]:
 def a_batch(prepared: Prepared, images: Images, order: list[int]) -> Batch:
     index = torch.tensor(order)
     targets = torch.as_tensor(prepared.targets)[index]
-    return Batch(index, targets, images.batch(index), 1, "none", torch.Generator().manual_seed(0))
+    return Batch(index, targets, images.batch(index), 1)
 
 
 @pytest.mark.parametrize("name", METHODS)

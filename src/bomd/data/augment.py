@@ -76,6 +76,14 @@ class Motion:
     contrast: Tensor
     padding: str
 
+    def to(self, device: torch.device) -> Motion:
+        """The same on a device."""
+        return Motion(self.matrix.to(device), self.brightness.to(device), self.contrast.to(device), self.padding)
+
+    def take(self, rows: Tensor | slice) -> Motion:
+        """The motions of some images."""
+        return Motion(self.matrix[rows], self.brightness[rows], self.contrast[rows], self.padding)
+
 
 def augment(
     images: Tensor, kind: str, generator: torch.Generator, *, crop: tuple[float, float] | None = None

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
-from torch import Tensor, nn
+from torch import Tensor
 
 from bomd import progress
 from bomd.data.batches import Images
 from bomd.describe.labelspace import LabelSpace
 from bomd.describe.ranking import Weighting, ranking_loss
 from bomd.files import replacing
+from bomd.learn.backbone import Network
 from bomd.learn.engine import Batch, Learner, prepare
 from bomd.tables import Descriptors
 
@@ -35,35 +35,34 @@ class DescriptorLearner(Learner):
         """Numbers that the network returns for an image."""
         return self.descriptors * self.vectors.shape[1]
 
-    def step(self, networks: Sequence[nn.Module], batch: Batch) -> Tensor:
+    def step(self, networks: Sequence[Network], batch: Batch) -> Tensor:
         flat = networks[0](batch.view())
         bags = flat.reshape(len(flat), self.descriptors, -1)
         vectors = self.vectors.to(flat.device, non_blocking=True)
         return ranking_loss(bags, vectors, batch.targets, weighting=self.weighting, beta=self.beta).loss
 
-    def predict(self, networks: Sequence[nn.Module], images: Tensor) -> Tensor:
+    def predict(self, networks: Sequence[Network], images: Tensor) -> Tensor:
         """(B, M * D) descriptors, side by side."""
         flat: Tensor = networks[0](images)
-        return flat.float()
+        return flat
 
 
 @torch.no_grad()
 def extract(
     learner: DescriptorLearner,
-    networks: Sequence[nn.Module],
+    networks: Sequence[Network],
     images: Images,
-    fabric: Fabric,
     path: Path,
     batch: int = 256,
 ) -> Descriptors:
     """Write the descriptors of un-augmented images to `path` batch by batch, and return them as a memory map."""
-    channels = int(networks[0].channels)  # type: ignore[arg-type]
+    channels = networks[0].channels
     shape = (len(images), learner.descriptors, learner.outputs // learner.descriptors)
     for network in networks:
         network.eval()
     with replacing(path) as temporary:
         values = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
-        with progress.bar("descriptors of all images", len(images)) as advance, fabric.autocast():
+        with progress.bar("descriptors of all images", len(images)) as advance:
             place = 0
             for _, pixels in images.iterate(torch.arange(len(images)), batch):
                 bags = learner.predict(networks, prepare(pixels.float(), channels))

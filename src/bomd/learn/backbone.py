@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from bomd.errors import InputError
@@ -25,6 +26,7 @@ class Network(nn.Module):
         channels: image channels it expects, 1 or 3.
         feature_size: F, the length of a feature vector.
         head: the linear layer from F features to the outputs.
+        shown: images that went through it so far.
     """
 
     def __init__(self, name: str, trunk: nn.Module, channels: int, feature_size: int, outputs: int) -> None:
@@ -32,14 +34,30 @@ class Network(nn.Module):
         self.name, self.channels, self.feature_size = name, channels, feature_size
         self.trunk = trunk
         self.head: nn.Module = nn.Linear(feature_size, outputs)
+        self.shown = 0
+        self._precision: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+    def place(self, fabric: Fabric) -> Network:
+        """Move to a device and compute in its precision from now on; outputs are float32 all the same."""
+        self.to(device=fabric.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._precision = fabric.autocast
+        return self
 
     def features(self, images: Tensor) -> Tensor:
         """(B, channels, H, W) images to (B, F) features."""
-        return cast(Tensor, self.trunk(images.contiguous(memory_format=torch.channels_last)))
+        self.shown += len(images)
+        with self._precision():
+            found = self.trunk(images.contiguous(memory_format=torch.channels_last))
+        return cast(Tensor, found.to(self.head_type))
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, channels, H, W) images to (B, outputs)."""
         return cast(Tensor, self.head(self.features(images)))
+
+    @property
+    def head_type(self) -> torch.dtype:
+        """Features and outputs have it: losses never see less than float32."""
+        return next(self.head.parameters()).dtype
 
 
 @dataclass(frozen=True)

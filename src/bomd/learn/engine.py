@@ -12,9 +12,9 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -24,13 +24,24 @@ from torch import Tensor, nn
 
 from bomd import progress
 from bomd.config import DeviceSettings, FitSettings
-from bomd.data.augment import augment
+from bomd.data.augment import Motion, draw, move
 from bomd.data.batches import Images, normalise
 from bomd.errors import InputError
 from bomd.files import replacing
 from bomd.learn.backbone import Network, build
 
 History = list[dict[str, Any]]
+Score = Callable[[Sequence[Network], Tensor], Tensor]
+
+
+class Predict(Protocol):
+    """Scores the whole training table with un-augmented images in evaluation mode, (N, ...) on the CPU.
+
+    By default these are the learner's own predictions; `score(networks, images)` asks for something else, such as
+    the features or the logits of one network.
+    """
+
+    def __call__(self, score: Score | None = None) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -41,46 +52,80 @@ class Batch:
         index: (B) rows of the training table, for methods that remember each image.
         targets: (B, C) what to learn.
         pixels: (B, H, W) uint8 as stored.
+        channels: Of the images that networks expect.
+        motions: How to augment each view, as many as the learner's `views`; None leaves images as they are.
     """
 
     index: Tensor
     targets: Tensor
     pixels: Tensor
     channels: int
-    augmentation: str
-    generator: torch.Generator
+    motions: Sequence[Motion] | None = None
+    _given: list[int] = field(default_factory=lambda: [0], repr=False)
 
     def view(self) -> Tensor:
-        """(B, channels, H, W) a newly augmented and normalised view; each call draws another."""
-        return prepare(augment(self.pixels, self.augmentation, self.generator), self.channels)
+        """(B, channels, H, W) a newly augmented and normalised view; each call returns another."""
+        if self.motions is None:
+            return prepare(self.pixels.float(), self.channels)
+        number = self._given[0]
+        if number == len(self.motions):
+            raise ValueError(f"The step asks for more than {number} views: set `views` of the learner.")
+        self._given[0] += 1
+        return prepare(move(self.pixels, self.motions[number]), self.channels)
 
 
 class Learner:
-    """What the loop asks of whatever is being learnt; the defaults suit one network."""
+    """What the loop asks of whatever is being learnt; the defaults suit one network.
+
+    Attributes:
+        networks: How many networks `build` makes.
+        views: How many augmented views of a batch `step` asks for.
+        recordable: Whether `step` and `after_step` are operations on tensors alone, so that a GPU can record them
+            once and replay them: no branch on a tensor's value, no `.item()`, no shape that depends on values, no
+            random numbers but PyTorch's. Python values that they read may change between epochs only, and `phase`
+            has to say so.
+    """
 
     networks = 1
+    views = 1
+    recordable = True
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
-        """The networks to train, each from a seed of its own."""
+        """The networks, each from a seed of its own; those whose weights need no gradient are not trained."""
         return [
             build(settings.backbone, outputs, weights=settings.weights, seed=derive(seed, "network", number))
             for number in range(self.networks)
         ]
 
     def buffers(self) -> dict[str, Tensor]:
-        """Per-sample memory that belongs in checkpoints; tensors are restored in place."""
+        """Memory that belongs in checkpoints; tensors are restored in place."""
         return {}
 
-    def start_epoch(self, epoch: int, predict: Callable[[], Tensor]) -> None:
-        """Called before each epoch; `predict()` scores the whole training table, (N, C) on the CPU."""
+    def start_epoch(self, epoch: int, predict: Predict) -> None:
+        """Called before each epoch; `predict()` scores the whole training table."""
 
-    def step(self, networks: Sequence[nn.Module], batch: Batch) -> Tensor:
+    def phase(self, epoch: int) -> object:
+        """Changes when Python values that `step` reads do; called after `start_epoch`."""
+        return None
+
+    def pace(self, done: float) -> float:
+        """Share of the recipe's learning rate to use when this part of all steps is done."""
+        return 1.0
+
+    def step(self, networks: Sequence[Network], batch: Batch) -> Tensor:
         """The loss of one batch, summed over networks."""
         raise NotImplementedError
 
-    def predict(self, networks: Sequence[nn.Module], images: Tensor) -> Tensor:
+    def after_step(self, networks: Sequence[Network]) -> None:
+        """Called after the weights have moved, for averages of weights."""
+
+    def predict(self, networks: Sequence[Network], images: Tensor) -> Tensor:
         """(B, C) probabilities of normalised images; several networks are averaged."""
-        return torch.stack([network(images).float().sigmoid() for network in networks]).mean(0)
+        return torch.stack([network(images).sigmoid() for network in self.deployed(networks)]).mean(0)
+
+    def deployed(self, networks: Sequence[Network]) -> list[Network]:
+        """The networks to keep in a model: the mean of their probabilities is the prediction."""
+        return list(networks)
 
 
 def derive(seed: int, *names: object) -> int:
@@ -117,7 +162,7 @@ def fit(
     seed: int,
     directory: Path,
     what: str,
-    validate: Callable[[Sequence[nn.Module]], float] | None = None,
+    validate: Callable[[Sequence[Network]], float] | None = None,
 ) -> tuple[list[Network], History]:
     """Train a learner's networks, continuing from the last checkpoint in `directory` if there is one.
 
@@ -136,15 +181,15 @@ def fit(
         raise InputError(f"{len(targets)} images to train on: at least 2 are needed.")
     torch.manual_seed(derive(seed, "build"))
     networks = learner.build(outputs, settings, seed)
-    wrapped = [_place(network, fabric) for network in networks]
-    adam = torch.optim.Adam(
+    for network in networks:
+        network.place(fabric)
+    optimiser = torch.optim.Adam(
         [weight for network in networks for weight in network.parameters() if weight.requires_grad],
         lr=settings.rate,
         betas=settings.betas,
         eps=settings.eps,
         weight_decay=settings.decay,
     )
-    optimiser: Any = fabric.setup_optimizers(adam)
     table = torch.as_tensor(targets, dtype=torch.float32, device=fabric.device)
     buffers = learner.buffers()
     batch = min(settings.batch, len(targets))
@@ -163,25 +208,25 @@ def fit(
     with progress.bar(what, settings.epochs * steps) as advance:
         advance(len(history) * steps)
         for epoch in range(len(history), settings.epochs):
-            began = time.perf_counter()
-            learner.start_epoch(epoch, lambda: predict(learner, wrapped, images, fabric))
+            began, shown = time.perf_counter(), _shown(networks)
+            learner.start_epoch(epoch, lambda score=None: predict(learner, networks, images, fabric, score=score))
             total = torch.zeros((), device=fabric.device)
             torch.manual_seed(derive(seed, "epoch", epoch))
-            for trained in wrapped:
-                trained.train()
-            stream = _batches(images, table, batch, steps, networks[0].channels, settings, seed, epoch)
+            for network in networks:
+                network.train()
+            stream = _batches(learner, images, table, batch, steps, networks[0].channels, settings, seed, epoch)
             for number, piece in enumerate(stream):
+                done = (epoch * steps + number) / (settings.epochs * steps)
                 for group in optimiser.param_groups:
-                    group["lr"] = settings.rate * rate_factor(
-                        settings.schedule, (epoch * steps + number) / (settings.epochs * steps)
-                    )
-                loss = learner.step(wrapped, piece)
+                    group["lr"] = settings.rate * rate_factor(settings.schedule, done) * learner.pace(done)
+                loss = learner.step(networks, piece)
                 optimiser.zero_grad(set_to_none=True)
-                fabric.backward(loss)
+                loss.backward()  # type: ignore[no-untyped-call]
                 if settings.clip > 0:
                     for network in networks:
                         nn.utils.clip_grad_norm_(network.parameters(), settings.clip)
                 optimiser.step()
+                learner.after_step(networks)
                 total += loss.detach()
                 advance()
             mean = float(total) / steps
@@ -194,11 +239,11 @@ def fit(
                 "stage": what,
                 "epoch": epoch + 1,
                 "loss": mean,
-                "images": steps * batch * len(networks),
+                "images": _shown(networks) - shown,
                 "seconds": round(time.perf_counter() - began, 3),
             }
             if validate is not None:
-                score = validate(wrapped)
+                score = validate(networks)
                 record["validation"] = score if math.isfinite(score) else None
                 if settings.select == "best" and (best is None or score > best["score"]):
                     best = {"score": score, "epoch": epoch + 1, "networks": _weights(networks)}
@@ -217,20 +262,20 @@ def fit(
 @torch.no_grad()
 def predict(
     learner: Learner,
-    networks: Sequence[nn.Module],
+    networks: Sequence[Network],
     images: Images,
     fabric: Fabric,
     batch: int = 256,
+    score: Score | None = None,
 ) -> Tensor:
     """(N, C) scores of un-augmented images in evaluation mode, on the CPU."""
-    channels = int(networks[0].channels)  # type: ignore[arg-type]
+    ask = score or learner.predict
     was_training = [network.training for network in networks]
     for network in networks:
         network.eval()
     parts = []
-    with fabric.autocast():
-        for _, pixels in images.iterate(torch.arange(len(images)), batch):
-            parts.append(learner.predict(networks, prepare(pixels.float(), channels)).float().cpu())
+    for _, pixels in images.iterate(torch.arange(len(images)), batch):
+        parts.append(ask(networks, prepare(pixels.float(), networks[0].channels)).float().cpu())
     for network, mode in zip(networks, was_training, strict=True):
         network.train(mode)
     return torch.cat(parts)
@@ -253,6 +298,7 @@ def rate_factor(schedule: str, progress_made: float) -> float:
 
 
 def _batches(
+    learner: Learner,
     images: Images,
     table: Tensor,
     batch: int,
@@ -263,17 +309,28 @@ def _batches(
     epoch: int,
 ) -> Iterator[Batch]:
     """Whole batches in a new order; the incomplete last one is left to the next epoch's order."""
-    generator = torch.Generator().manual_seed(derive(seed, "augment", epoch))
     order = torch.randperm(len(table), generator=torch.Generator().manual_seed(derive(seed, "order", epoch)))
-    for index, pixels in images.iterate(order[: steps * batch], batch):
-        yield Batch(index, table[index], pixels, channels, settings.augment, generator)
+    motions = _motions(learner.views, steps * batch, settings.augment, seed, epoch, table.device)
+    for number, (index, pixels) in enumerate(images.iterate(order[: steps * batch], batch)):
+        part = slice(number * batch, (number + 1) * batch)
+        own = None if motions is None else [motion.take(part) for motion in motions]
+        yield Batch(index, table[index], pixels, channels, own)
 
 
-def _place(network: Network, fabric: Fabric) -> nn.Module:
-    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    wrapped = fabric.setup_module(network)
-    wrapped.mark_forward_method("features")
-    return wrapped
+def _motions(
+    views: int, count: int, augmentation: str, seed: int, epoch: int, device: torch.device
+) -> list[Motion] | None:
+    """The augmentation of a whole epoch, drawn at once: thousands of small draws would keep the host busy."""
+    if augmentation == "none":
+        return None
+    purposes = [("augment", epoch, *([view] if view else [])) for view in range(views)]
+    generators = [torch.Generator().manual_seed(derive(seed, *purpose)) for purpose in purposes]
+    return [draw(count, augmentation, generator).to(device) for generator in generators]
+
+
+def _shown(networks: Sequence[Network]) -> int:
+    """Images that went through the networks so far."""
+    return sum(network.shown for network in networks)
 
 
 def _weights(networks: Sequence[nn.Module]) -> list[dict[str, Tensor]]:

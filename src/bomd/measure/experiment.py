@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from torch import nn
 
 from bomd import progress, runs
 from bomd.config import Config
@@ -24,6 +23,7 @@ from bomd.data.store import Store, pack
 from bomd.errors import InputError
 from bomd.files import write_json
 from bomd.learn import model
+from bomd.learn.backbone import Network
 from bomd.learn.engine import derive, fit, make_fabric, predict
 from bomd.measure.evaluate import evaluate
 from bomd.measure.metrics import mean_auc
@@ -84,7 +84,7 @@ def run(config: Config, root: Path = Path("runs")) -> runs.Run:
         if noise is not None:
             truths[BEFORE_NOISE], views[BEFORE_NOISE] = noise.clean.take(held_out), views[HELD_OUT]
 
-    def score(name: str, networks: Sequence[nn.Module]) -> LabelTable:
+    def score(name: str, networks: Sequence[Network]) -> LabelTable:
         scores = predict(method, networks, views[name], fabric).numpy()
         return with_joint_classes(LabelTable(truths[name].ids, given.classes, scores), truths[name])
 
@@ -105,7 +105,9 @@ def run(config: Config, root: Path = Path("runs")) -> runs.Run:
     predictions = {name: score(name, networks) for name in truths}
     truths = {name: truth.align(predictions[name].classes) for name, truth in truths.items()}
 
-    model.save(this.directory / "model", networks, given.classes, config.images.size, method=config.method)
+    model.save(
+        this.directory / "model", method.deployed(networks), given.classes, config.images.size, method=config.method
+    )
     record = label_record(given, prepared, noise)
     record.save(this.directory / "labels.npz")
     choose_examples(record, train.store, config.seed).save(this.directory / "examples.npz")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,11 +10,12 @@ import torch
 import torch.nn.functional as F
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from bomd.clean.graph import Neighbours
 from bomd.config import FitSettings
 from bomd.data.batches import Images
+from bomd.learn.backbone import Network
 from bomd.learn.engine import Batch, History, Learner
 from bomd.runs import Stages
 from bomd.tables import Flags, LabelTable
@@ -75,19 +76,14 @@ class Method(Learner):
         """Everything before the classifier: the place to clean labels."""
         return Prepared(train.values)
 
-    def start_epoch(self, epoch: int, predict: Callable[[], Tensor]) -> None:
-        """Called before each epoch; `predict()` scores the training set, for sample selection."""
-
     def loss(self, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:
         """Scalar loss of one network on one batch; `index` are rows of the training table."""
         return masked_cross_entropy(logits, targets)
 
-    def step(self, networks: Sequence[nn.Module], batch: Batch) -> Tensor:
+    def step(self, networks: Sequence[Network], batch: Batch) -> Tensor:
         """Loss of one batch, summed over the networks; for methods that mix images or need several passes."""
         images = batch.view()
-        return torch.stack(
-            [self.loss(network(images).float(), batch.targets, batch.index) for network in networks]
-        ).sum()
+        return torch.stack([self.loss(network(images), batch.targets, batch.index) for network in networks]).sum()
 
 
 def masked_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

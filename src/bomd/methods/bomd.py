@@ -148,7 +148,7 @@ class Bomd(Method):
                     directory=stage.directory,
                     what="learn descriptors",
                 )
-                bags.extract(learner, networks, context.images, context.fabric, path)
+                bags.extract(learner, networks, context.images, path)
                 write_json(stage.directory / "history.json", history)
                 stage.finish(images=len(train))
             return bags.load(path, context.images), read_json(stage.directory / "history.json")
