@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from bomd.clean import graph
+from bomd.clean import bags, graph, index
 from bomd.clean.graph import nearest_images
 from bomd.errors import InputError
 
@@ -129,9 +129,9 @@ def test_backends_agree_on_a_larger_set():
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("memory", [1.0, 1e-5])
+@pytest.mark.parametrize("memory", [None, 1e-5])
 def test_rows_memory_maps_and_small_blocks_change_nothing(backend, memory, tmp_path, monkeypatch):
-    monkeypatch.setattr(graph, "BLOCK", 7)
+    monkeypatch.setattr(bags, "BLOCK", 7)
     values = cloud(11)
     np.save(tmp_path / "values.npy", values)
     stored = np.load(tmp_path / "values.npy", mmap_mode="r")
@@ -228,7 +228,7 @@ def test_search_is_exact_whatever_precision_training_chose():
 
 def test_progress_counts_every_row(monkeypatch):
     steps: list[int] = []
-    monkeypatch.setattr(graph, "BLOCK", 16)
+    monkeypatch.setattr(bags, "BLOCK", 16)
     monkeypatch.setattr(graph, "bar", lambda what, total: nullcontext(steps.append))
     for reading in ("images", "nodes", "ranksum"):
         steps.clear()
@@ -245,7 +245,7 @@ def test_faiss_is_loaded_with_blas_kernels_for_this_cpu(chosen, tmp_path, monkey
     monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
     if chosen:
         monkeypatch.setenv("OPENBLAS_CORETYPE", chosen)
-    seen = graph._import_faiss().seen
+    seen = index.import_faiss().seen
     information = Path("/proc/cpuinfo")
     if chosen:
         assert seen == chosen
@@ -276,6 +276,14 @@ def test_bad_input_is_refused():
         nearest_images(values, 3, backend="faiss", reading="nodes", device="cpu")
     with pytest.raises(InputError, match="cpu or cuda"):
         nearest_images(values, 3, device="meta")
+    with pytest.raises(InputError, match="above 0"):
+        nearest_images(values, 3, memory=0)
+    with pytest.raises(InputError, match="The ivf backend"):
+        nearest_images(values, 3, backend="ivf", reading="ranksum", device="cpu")
+    huge = values * np.float32(3e36)
+    huge[0] *= -1
+    with pytest.raises(InputError, match="too large"):
+        nearest_images(huge, 3, device="cpu")
     values[4, 1, 2] = np.nan
     with pytest.raises(InputError, match="not finite"):
         nearest_images(values, 3, device="cpu")
