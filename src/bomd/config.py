@@ -45,6 +45,11 @@ class DeviceSettings:
 
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "32-true", "64-true", "bf16-mixed"] = "auto"  # auto: bf16 where a GPU has it
+    kernels: bool = True  # own kernels for DenseNet-121 on a GPU; off, its layers as PyTorch has them
+    graphs: bool = True  # record training steps on a GPU and replay them
+    fused: bool = True  # the optimiser as one kernel on a GPU
+    resident: Literal["auto", "always", "never"] = "auto"  # images in GPU memory; auto: if they fit
+    whole_batch_norm: bool = True  # with several processes: statistics of the whole batch, as in one process
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,12 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -26,12 +27,15 @@ from typing import Any
 
 from filelock import FileLock
 
+from bomd import processes
 from bomd.config import Config
 from bomd.errors import InputError
 from bomd.files import fingerprint, read_json, write_json, write_text
 
 ROOMS = ("data", "learn", "describe", "clean", "methods")  # the code that numbers come from
 FORMAT = 1  # raised whenever a file in a run or stage directory changes its meaning
+
+_at_once = 1
 
 
 @dataclass(frozen=True)
@@ -68,15 +72,19 @@ class Run:
         return result
 
 
+def locate(root: Path, config: Config) -> Run:
+    """The directory of a run, whether it exists or not; the same settings always give the same one."""
+    return Run(root / config.name / config.method / f"seed{config.seed}-{config.key[:6]}")
+
+
 def start(root: Path, config: Config) -> Run:
-    """Make or find the directory of a run; the same settings always give the same one."""
-    directory = root / config.name / config.method / f"seed{config.seed}-{config.key[:6]}"
-    run = Run(directory)
-    if (directory / "config.json").exists():
+    """Make or find the directory of a run."""
+    run = locate(root, config)
+    if (run.directory / "config.json").exists():
         run.config()
     else:
         settings = {"format": FORMAT, "code": code_fingerprint(), "config": config.to_dict()}
-        write_json(directory / "config.json", settings)
+        write_json(run.directory / "config.json", settings)
     return run
 
 
@@ -110,10 +118,14 @@ class Stage:
 
     @property
     def finished(self) -> bool:
-        return (self.directory / "finished.json").exists()
+        return processes.agreed((self.directory / "finished.json").exists())
 
     def finish(self, **facts: Any) -> None:
-        write_json(self.directory / "finished.json", facts)
+        """Call it in every process: it waits until all have done their part."""
+        processes.wait()
+        if processes.first():
+            write_json(self.directory / "finished.json", facts)
+        processes.wait()
 
     def facts(self) -> dict[str, Any]:
         """What `finish` was told."""
@@ -139,8 +151,10 @@ class Stages:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"Cannot write {directory}: {error.strerror}.") from error
-        with FileLock(directory / ".lock"):
+        with FileLock(directory / ".lock") if processes.first() else nullcontext():
+            processes.wait()  # the others come in when the first holds the lock
             yield Stage(directory)
+            processes.wait()
 
 
 @functools.cache
@@ -151,9 +165,25 @@ def code_fingerprint() -> str:
     return fingerprint(*(part for file in files for part in (str(file.relative_to(package)), file.read_text("utf-8"))))
 
 
+def measure_anew(at_once: int = 1) -> None:
+    """Forget the peaks of memory so far, for a process that does several runs.
+
+    Args:
+        at_once: Runs that share the machine from now on, since it takes each of them longer.
+    """
+    global _at_once
+    _at_once = at_once
+    with suppress(OSError):  # not every system lets a process reset its own peak; it is then an upper bound
+        Path("/proc/self/clear_refs").write_text("5")
+    if _uses_gpu():
+        import torch
+
+        torch.cuda.reset_peak_memory_stats()
+
+
 def environment(device: str, started: float) -> dict[str, Any]:
     """What a reader needs to judge or repeat a number: code, versions, device, time and memory."""
-    packages = ("bomd", "torch", "numpy", "monai", "lightning-fabric", "scikit-learn", "faiss-cpu")
+    packages = ("bomd", "torch", "numpy", "triton", "lightning-fabric", "scikit-learn", "faiss-cpu")
     commit = _git("rev-parse", "HEAD")
     return {
         "commit": commit,
@@ -164,7 +194,9 @@ def environment(device: str, started: float) -> dict[str, Any]:
         "device": device,
         "versions": {name: _version(name) for name in packages},
         "seconds": round(time.time() - started, 1),
+        "runs_at_once": _at_once,
         "peak_memory_mb": _peak_memory(),
+        "peak_gpu_memory_mb": _peak_gpu_memory(),
     }
 
 
@@ -194,9 +226,27 @@ def _git(*command: str) -> str | None:
 
 
 def _peak_memory() -> float | None:
+    """Megabytes of this process at the worst moment."""
     if sys.platform == "win32":
         return None
+    if sys.platform == "linux":  # where getrusage also counts what the process was before it became this program
+        found = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), flags=re.MULTILINE)
+        return None if found is None else round(int(found[1]) / 1024, 1)
     import resource
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak / (1024 if sys.platform == "linux" else 1024**2), 1)
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2, 1)
+
+
+def _peak_gpu_memory() -> float | None:
+    """Megabytes of tensors at the worst moment; what the driver and PyTorch keep beside them is not counted."""
+    if not _uses_gpu():
+        return None
+    import torch
+
+    return round(torch.cuda.max_memory_allocated() / 1024**2, 1)
+
+
+def _uses_gpu() -> bool:
+    """Whether this process has computed on a GPU; asking must not start one up."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_initialized())

@@ -79,7 +79,7 @@ def same(one: Sequence[Network], other: Sequence[Network]) -> bool:
 def test_it_learns(images: Images, tmp_path: Path) -> None:
     networks, history = train(images, tmp_path, epochs=8)
     assert history[-1]["loss"] < history[0]["loss"] / 2
-    scores = predict(Method(), networks, images, FABRIC).numpy()
+    scores = predict(Method(), networks, images).numpy()
     assert ((scores > 0.5) == LABELS).mean() > 0.95
 
 
@@ -165,8 +165,8 @@ def test_two_networks_differ_and_are_averaged(images: Images, tmp_path: Path) ->
 
     networks, history = train(images, tmp_path, Pair())
     assert not same(networks[:1], networks[1:])
-    both = predict(Pair(), networks, images, FABRIC)
-    each = [predict(Method(), [network], images, FABRIC) for network in networks]
+    both = predict(Pair(), networks, images)
+    each = [predict(Method(), [network], images) for network in networks]
     torch.testing.assert_close(both, (each[0] + each[1]) / 2)
     assert history[0]["images"] == 80
 

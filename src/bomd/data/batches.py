@@ -61,6 +61,12 @@ class Images:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def first(self, count: int) -> Images:
+        """The first so many images; those that are resident are not copied again."""
+        part = Images(self._store, self.ids[:count], self.device, resident=False)
+        part.resident, part._pixels = self.resident, None if self._pixels is None else self._pixels[:count]
+        return part
+
     def batch(self, positions: Tensor) -> Tensor:
         """(B, size, size) uint8 images at these (B) positions, on the device."""
         if self._pixels is not None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from bomd import progress
+from bomd import processes, progress
 from bomd.data.batches import Images
 from bomd.describe.labelspace import LabelSpace
 from bomd.describe.ranking import Weighting, ranking_loss
 from bomd.files import replacing
+from bomd.learn import spread
 from bomd.learn.backbone import Network
 from bomd.learn.engine import Batch, Learner, prepare
 from bomd.tables import Descriptors
@@ -38,8 +41,9 @@ class DescriptorLearner(Learner):
     def step(self, networks: Sequence[Network], batch: Batch) -> Tensor:
         flat = networks[0](batch.view())
         bags = flat.reshape(len(flat), self.descriptors, -1)
-        vectors = self.vectors.to(flat.device, non_blocking=True)
-        return ranking_loss(bags, vectors, batch.targets, weighting=self.weighting, beta=self.beta).loss
+        if self.vectors.device != flat.device or self.vectors.dtype != flat.dtype:
+            self.vectors = self.vectors.to(flat)  # once: a recorded step cannot reach the host's memory
+        return ranking_loss(bags, self.vectors, batch.targets, weighting=self.weighting, beta=self.beta).loss
 
     def predict(self, networks: Sequence[Network], images: Tensor) -> Tensor:
         """(B, M * D) descriptors, side by side."""
@@ -49,31 +53,54 @@ class DescriptorLearner(Learner):
 
 @torch.no_grad()
 def extract(
-    learner: DescriptorLearner,
-    networks: Sequence[Network],
-    images: Images,
-    path: Path,
-    batch: int = 256,
+    learner: DescriptorLearner, networks: Sequence[Network], images: Images, path: Path, batch: int = 256
 ) -> Descriptors:
-    """Write the descriptors of un-augmented images to `path` batch by batch, and return them as a memory map."""
-    channels = networks[0].channels
-    shape = (len(images), learner.descriptors, learner.outputs // learner.descriptors)
+    """Write the descriptors of un-augmented images to `path` batch by batch, and return them as a memory map.
+
+    Several processes describe a share each, into a file of their own; the first then joins the files.
+    """
+    width = learner.outputs // learner.descriptors
+    rows = spread.own_part(len(images))
     for network in networks:
         network.eval()
-    with replacing(path) as temporary:
-        values = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
-        with progress.bar("descriptors of all images", len(images)) as advance:
-            place = 0
-            for _, pixels in images.iterate(torch.arange(len(images)), batch):
-                bags = learner.predict(networks, prepare(pixels.float(), channels))
-                values[place : place + len(bags)] = bags.reshape(-1, *shape[1:]).cpu().numpy()
+    with _writer(_part(path), (rows.stop - rows.start, learner.descriptors, width)) as values:
+        place = 0
+        with progress.bar("descriptors of all images", rows.stop - rows.start) as advance:
+            for _, pixels in images.iterate(torch.arange(rows.start, rows.stop), batch):
+                bags = learner.predict(networks, prepare(pixels.float(), networks[0].channels))
+                values[place : place + len(bags)] = bags.reshape(len(bags), -1, width).cpu().numpy()
                 place += len(bags)
                 advance(len(bags))
-        values.flush()
-        del values
+    processes.wait()
+    if processes.count() > 1 and processes.first():
+        with _writer(path, (len(images), learner.descriptors, width)) as values:
+            place = 0
+            for rank in range(processes.count()):
+                part = np.load(_part(path, rank), mmap_mode="r", allow_pickle=False)
+                values[place : place + len(part)] = part
+                place += len(part)
+                _part(path, rank).unlink()
+    processes.wait()
     return load(path, images)
 
 
 def load(path: Path, images: Images) -> Descriptors:
     """Open what `extract` wrote."""
     return Descriptors(images.ids, np.load(path, mmap_mode="r", allow_pickle=False))
+
+
+@contextmanager
+def _writer(path: Path, shape: tuple[int, int, int]) -> Iterator[NDArray[np.float32]]:
+    """A new array file that appears under its name when it is whole."""
+    with replacing(path) as temporary:
+        values = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
+        yield values
+        values.flush()
+        del values
+
+
+def _part(path: Path, rank: int | None = None) -> Path:
+    """Where one of several processes writes its share; a single process writes the whole."""
+    if processes.count() == 1:
+        return path
+    return path.with_suffix(f".part{processes.rank() if rank is None else rank}.npy")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -11,10 +10,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
+from bomd import processes
 from bomd.errors import InputError
+from bomd.learn import spread
+from bomd.learn.dense import DenseNet121
+from bomd.learn.device import Device
 from bomd.learn.weights import load_densenet, load_efficientnet
 
 
@@ -37,18 +39,33 @@ class Network(nn.Module):
         self.shown = 0
         self._precision: Callable[[], AbstractContextManager[Any]] = nullcontext
 
-    def place(self, fabric: Fabric) -> Network:
-        """Move to a device and compute in its precision from now on; outputs are float32 all the same."""
+    def place(self, fabric: Device) -> Network:
+        """Move to a device and compute in its precision from now on; outputs are float32 at least."""
         self.to(device=fabric.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if fabric.double:
+            self.double()
         self._precision = fabric.autocast
+        if isinstance(self.trunk, DenseNet121) and not fabric.settings.kernels:
+            self.trunk.share = False
+        if processes.count() > 1 and fabric.settings.whole_batch_norm:
+            spread.normalise_together(self.trunk)
+            if isinstance(self.trunk, DenseNet121):
+                self.trunk.total = spread.total
         return self
 
     def features(self, images: Tensor) -> Tensor:
-        """(B, channels, H, W) images to (B, F) features."""
-        self.shown += len(images)
+        """(B, channels, H, W) images to (B, F) features.
+
+        In training each of several processes works on a share of the images, and all get all features.
+        """
+        count = len(images)
+        self.shown += count
+        shared = self.training and 1 < processes.count() <= count
+        images = (images[spread.own_part(count)] if shared else images).to(self.head_type)
         with self._precision():
             found = self.trunk(images.contiguous(memory_format=torch.channels_last))
-        return cast(Tensor, found.to(self.head_type))
+        found = found.to(self.head_type)
+        return spread.gather(found, count) if shared else cast(Tensor, found)
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, channels, H, W) images to (B, outputs)."""
@@ -125,18 +142,6 @@ def _small() -> nn.Module:
     )
 
 
-def _densenet121() -> nn.Module:
-    from monai.networks.nets import DenseNet121  # takes seconds to import
-
-    parts: dict[str, nn.Module] = {
-        "features": DenseNet121(spatial_dims=2, in_channels=3, out_channels=1).features,
-        "activation": nn.ReLU(inplace=True),
-        "pool": nn.AdaptiveAvgPool2d(1),
-        "flatten": nn.Flatten(),
-    }
-    return nn.Sequential(OrderedDict(parts))
-
-
 def _efficientnet_lite0() -> nn.Module:
     try:
         from efficientnet_lite_pytorch import EfficientNet
@@ -151,7 +156,7 @@ def _efficientnet_lite0() -> nn.Module:
 
 
 BACKBONES: dict[str, Backbone] = {
-    "densenet121": Backbone(_densenet121, channels=3, feature_size=1024, load=load_densenet),
+    "densenet121": Backbone(DenseNet121, channels=3, feature_size=1024, load=load_densenet),
     "efficientnet_lite0": Backbone(_efficientnet_lite0, channels=3, feature_size=1280, load=load_efficientnet),
     "small": Backbone(_small, channels=1, feature_size=192),
 }

@@ -18,9 +18,9 @@ DENSENET121_URL = "https://download.pytorch.org/models/densenet121-a639ec97.pth"
 
 
 def load_densenet(trunk: nn.Module, weights: str | Path) -> None:
-    """Fill a MONAI DenseNet-121 trunk from torchvision's ImageNet weights or a file in that format."""
+    """Fill a DenseNet-121 trunk from torchvision's ImageNet weights or a file in that format."""
     state = download(DENSENET121_URL) if weights == "imagenet" else read_state(Path(weights))
-    load_strictly(trunk, state, str(weights), head="classifier", rename=_monai_name)
+    load_strictly(trunk, state, str(weights), head="classifier", rename=_new_name)
 
 
 def load_efficientnet(trunk: nn.Module, weights: str | Path) -> None:
@@ -101,9 +101,9 @@ def load_strictly(
     trunk.load_state_dict({**wanted, **given})
 
 
-def _monai_name(name: str) -> str:
-    """MONAI keeps a dense layer's parts under `layers`; old torchvision files write `norm.1` for `norm1`."""
-    return re.sub(r"(\.denselayer\d+)\.(norm|conv)\.?([12])\.", r"\1.layers.\2\3.", name)
+def _new_name(name: str) -> str:
+    """Old torchvision files write `norm.1` for `norm1`."""
+    return re.sub(r"(\.denselayer\d+)\.(norm|conv)\.([12])\.", r"\1.\2\3.", name)
 
 
 def _only_tensors(state: object, source: str) -> dict[str, Tensor]:

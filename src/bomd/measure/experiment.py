@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 
-from bomd import progress, runs
+from bomd import processes, progress, runs
 from bomd.config import Config
 from bomd.data import datasets
 from bomd.data.batches import Images
@@ -24,7 +24,8 @@ from bomd.errors import InputError
 from bomd.files import write_json
 from bomd.learn import model
 from bomd.learn.backbone import Network
-from bomd.learn.engine import derive, fit, make_fabric, predict
+from bomd.learn.device import make_fabric
+from bomd.learn.engine import derive, fit, predict
 from bomd.measure.evaluate import evaluate
 from bomd.measure.metrics import mean_auc
 from bomd.measure.records import choose_examples, label_record, save_predictions
@@ -57,35 +58,43 @@ def run(config: Config, root: Path = Path("runs")) -> runs.Run:
     fabric = make_fabric(config.device)
     tables = read_labels(config)
     check(config, method, tables["train"][0])
-    this = runs.start(root, config)
-    if this.finished:
+    with processes.first_before_others():
+        this = runs.start(root, config)
+    if processes.agreed(this.finished):
         older = "" if this.by_this_code else " by other code than today's"
         progress.say(f"{this.directory} is finished already{older}; delete it to run again")
         return this
     progress.say(f"{config.method}, seed {config.seed}: {this.directory}")
     stages = runs.Stages(root / "stages")
 
-    sources = {name: pack_images(*tables[name], config, stages, fabric.device) for name in tables}
+    with processes.first_before_others():
+        sources = {name: pack_images(*tables[name], config, stages, fabric.device) for name in tables}
     train = sources.pop("train")
     noise = add_noise(config, train.labels, stages)
     labels = train.labels if noise is None else noise.noisy
     kept, held_out = split_by_patient(labels, config.validation, derive(config.seed, HELD_OUT))
     given, validation = labels.take(kept), labels.take(held_out)
 
-    images = Images(train.store, given.ids, fabric.device)
+    def show(store: Store, table: LabelTable) -> Images:
+        return Images(store, table.ids, fabric.device, fabric.resident())
+
+    images = show(train.store, given)
     context = Context(images, config.fit, fabric, derive(config.seed, "method"), stages)
     prepared = method.prepare(given, context)
 
     truths = {name: source.labels for name, source in sources.items()}
-    views = {name: Images(source.store, source.labels.ids, fabric.device) for name, source in sources.items()}
+    views = {
+        name: Images(source.store, source.labels.ids, fabric.device, fabric.resident())
+        for name, source in sources.items()
+    }
     if len(validation):
         truths[HELD_OUT] = validation
-        views[HELD_OUT] = Images(train.store, validation.ids, fabric.device)
+        views[HELD_OUT] = show(train.store, validation)
         if noise is not None:
             truths[BEFORE_NOISE], views[BEFORE_NOISE] = noise.clean.take(held_out), views[HELD_OUT]
 
     def score(name: str, networks: Sequence[Network]) -> LabelTable:
-        scores = predict(method, networks, views[name], fabric).numpy()
+        scores = predict(method, networks, views[name]).numpy()
         return with_joint_classes(LabelTable(truths[name].ids, given.classes, scores), truths[name])
 
     inputs = (config.to_dict(), images.fingerprint, prepared.targets, str(fabric.device))
@@ -104,6 +113,9 @@ def run(config: Config, root: Path = Path("runs")) -> runs.Run:
         )
     predictions = {name: score(name, networks) for name in truths}
     truths = {name: truth.align(predictions[name].classes) for name, truth in truths.items()}
+    if not processes.first():
+        processes.wait()  # until the first has written what all computed
+        return this
 
     model.save(
         this.directory / "model", method.deployed(networks), given.classes, config.images.size, method=config.method
@@ -126,6 +138,7 @@ def run(config: Config, root: Path = Path("runs")) -> runs.Run:
         "images_presented": sum(epoch["images"] for epoch in (*prepared.history, *history)),
     }
     write_json(this.directory / "result.json", facts | evaluate(record, truths, predictions, config.minimum_positives))
+    processes.wait()
     return this
 
 

@@ -1,0 +1,123 @@
+"""What the training loop asks of whatever is being learnt, and what a step is given."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from bomd.config import FitSettings
+from bomd.data.augment import Motion, move
+from bomd.data.batches import normalise
+from bomd.learn.backbone import Network, build
+
+History = list[dict[str, Any]]
+Score = Callable[[Sequence[Network], Tensor], Tensor]
+
+
+class Predict(Protocol):
+    """Scores the whole training table with un-augmented images in evaluation mode, (N, ...) on the CPU.
+
+    By default these are the learner's own predictions; `score(networks, images)` asks for something else, such as
+    the features or the logits of one network.
+    """
+
+    def __call__(self, score: Score | None = None) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a training step sees.
+
+    Attributes:
+        index: (B) rows of the training table, for methods that remember each image.
+        targets: (B, C) what to learn.
+        pixels: (B, H, W) uint8 as stored.
+        channels: Of the images that networks expect.
+        motions: How to augment each view, as many as the learner's `views`; None leaves images as they are.
+    """
+
+    index: Tensor
+    targets: Tensor
+    pixels: Tensor
+    channels: int
+    motions: Sequence[Motion] | None = None
+    _given: list[int] = field(default_factory=lambda: [0], repr=False)
+
+    def view(self) -> Tensor:
+        """(B, channels, H, W) a newly augmented and normalised view; each call returns another."""
+        if self.motions is None:
+            return prepare(self.pixels.float(), self.channels)
+        number = self._given[0]
+        if number == len(self.motions):
+            raise ValueError(f"The step asks for more than {number} views: set `views` of the learner.")
+        self._given[0] += 1
+        return prepare(move(self.pixels, self.motions[number]), self.channels)
+
+
+class Learner:
+    """What the loop asks of whatever is being learnt; the defaults suit one network.
+
+    Attributes:
+        networks: How many networks `build` makes.
+        views: How many augmented views of a batch `step` asks for.
+        recordable: Whether `step` and `after_step` are operations on tensors alone, so that a GPU can record them
+            once and replay them: no branch on a tensor's value, no `.item()`, no shape that depends on values, no
+            random numbers but PyTorch's. Python values that they read may change between epochs only, and `phase`
+            has to say so.
+    """
+
+    networks = 1
+    views = 1
+    recordable = True
+
+    def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
+        """The networks, each from a seed of its own; those whose weights need no gradient are not trained."""
+        return [
+            build(settings.backbone, outputs, weights=settings.weights, seed=derive(seed, "network", number))
+            for number in range(self.networks)
+        ]
+
+    def buffers(self) -> dict[str, Tensor]:
+        """Memory that belongs in checkpoints; tensors are restored in place."""
+        return {}
+
+    def start_epoch(self, epoch: int, predict: Predict) -> None:
+        """Called before each epoch; `predict()` scores the whole training table."""
+
+    def phase(self, epoch: int) -> object:
+        """Changes when Python values that `step` reads do; called after `start_epoch`."""
+        return None
+
+    def pace(self, done: float) -> float:
+        """Share of the recipe's learning rate to use when this part of all steps is done."""
+        return 1.0
+
+    def step(self, networks: Sequence[Network], batch: Batch) -> Tensor:
+        """The loss of one batch, summed over networks."""
+        raise NotImplementedError
+
+    def after_step(self, networks: Sequence[Network]) -> None:
+        """Called after the weights have moved, for averages of weights."""
+
+    def predict(self, networks: Sequence[Network], images: Tensor) -> Tensor:
+        """(B, C) probabilities of normalised images; several networks are averaged."""
+        return torch.stack([network(images).sigmoid() for network in self.deployed(networks)]).mean(0)
+
+    def deployed(self, networks: Sequence[Network]) -> list[Network]:
+        """The networks to keep in a model: the mean of their probabilities is the prediction."""
+        return list(networks)
+
+
+def derive(seed: int, *names: object) -> int:
+    """A seed for one purpose, unrelated to the seeds of all other purposes."""
+    return int.from_bytes(hashlib.sha256(repr((seed, *names)).encode()).digest()[:6], "big")
+
+
+def prepare(pixels: Tensor, channels: int) -> Tensor:
+    """(B, channels, H, W) normalised, in the memory layout that convolutions like best."""
+    return normalise(pixels, channels).contiguous(memory_format=torch.channels_last)

@@ -1,0 +1,196 @@
+"""Training steps, run one by one or, on a GPU, recorded once and replayed.
+
+A step of a small batch is thousands of kernels, and telling the GPU about each takes longer than some of them run. A
+recorded step is told with one call. What changes from step to step (rows, pixels, motions, learning rate) is copied
+into the tensors that the recording reads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bomd import processes
+from bomd.config import DeviceSettings, FitSettings
+from bomd.data.augment import Motion
+from bomd.data.batches import Images
+from bomd.learn import spread
+from bomd.learn.backbone import Network
+from bomd.learn.learner import Batch, Learner
+
+PLAIN_STEPS = 3  # before a phase is recorded: libraries choose algorithms and the optimiser makes its state
+AHEAD = 16  # steps that the host may run ahead of the GPU in each of two blocks, so that progress stays honest
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What the steps of an epoch go through.
+
+    Attributes:
+        order: (steps * B) rows of the training table.
+        motions: The augmentation of each view, a motion per entry of `order`; None for none.
+        rates: The learning rate of each step.
+        phase: Steps of the same phase may be replayed from one recording.
+    """
+
+    order: Tensor
+    motions: list[Motion] | None
+    rates: list[float]
+    phase: object
+
+
+class Steps:
+    """Runs the steps of a learner on its networks."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        networks: Sequence[Network],
+        images: Images,
+        targets: Tensor,
+        settings: FitSettings,
+        device: DeviceSettings,
+    ) -> None:
+        """Make the optimiser and decide whether to record.
+
+        Args:
+            targets: (N, C) on the device.
+        """
+        self.learner, self.networks, self.images, self.targets = learner, networks, images, targets
+        self.settings, self.batch = settings, min(settings.batch, len(targets))
+        self.weights = [weight for network in networks for weight in network.parameters() if weight.requires_grad]
+        self._gpu = targets.device.type == "cuda"
+        # On a GPU the rate is a tensor: a recording reads the tensor, not the number it held.
+        self._rate = torch.tensor(settings.rate, device=targets.device) if self._gpu else settings.rate
+        self.optimiser = torch.optim.Adam(
+            self.weights,
+            lr=self._rate,
+            betas=settings.betas,
+            eps=settings.eps,
+            weight_decay=settings.decay,
+            fused=device.fused and self._gpu,  # on a CPU it gains little
+            capturable=self._gpu,
+        )
+        self._record = self._gpu and device.graphs and learner.recordable and processes.count() == 1
+        self._stream = _new_stream(targets.device) if self._record else None
+        self._recording: _Recording | None = None
+        self._plain = 0  # steps of the present phase so far
+        self._phase: object = None
+        self._loss = torch.zeros((), device=targets.device, dtype=torch.float64)
+
+    def restore(self, state: dict[str, object]) -> None:
+        """Continue with an optimiser's saved state."""
+        self.optimiser.load_state_dict(state)
+        for group in self.optimiser.param_groups:
+            group["lr"] = self._rate
+
+    def run(self, epoch: Epoch, advance: Callable[[], None]) -> tuple[float, int]:
+        """Run all steps; return the mean loss and how many images went through the networks."""
+        if epoch.phase != self._phase:
+            self._phase, self._plain, self._recording = epoch.phase, 0, None
+        self._loss.zero_()
+        before, replayed = _shown(self.networks), 0
+        waiting: deque[torch.cuda.Event] = deque()
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream) if self._stream is not None else nullcontext():
+            for number, (index, pixels) in enumerate(self.images.iterate(epoch.order, self.batch)):
+                part = slice(number * self.batch, (number + 1) * self.batch)
+                motions = None if epoch.motions is None else [motion.take(part) for motion in epoch.motions]
+                self._set_rate(epoch.rates[number])
+                if self._stream is not None and self._recording is None and self._plain >= PLAIN_STEPS:
+                    self._recording = _Recording(self._step, index, pixels, motions, self.networks, self._stream)
+                if self._recording is not None:
+                    self._recording.replay(index, pixels, motions)
+                    replayed += self._recording.shown
+                else:
+                    self._step(index, pixels, motions)
+                    self._plain += 1
+                if self._stream is not None and number % AHEAD == AHEAD - 1:
+                    waiting.append(self._stream.record_event())
+                    if len(waiting) > 2:
+                        waiting.popleft().synchronize()
+                advance()
+        if self._stream is not None:
+            torch.cuda.current_stream().wait_stream(self._stream)
+        return float(self._loss) / len(epoch.rates), _shown(self.networks) - before + replayed
+
+    def _set_rate(self, rate: float) -> None:
+        if isinstance(self._rate, Tensor):
+            self._rate.fill_(rate)
+        else:
+            for group in self.optimiser.param_groups:
+                group["lr"] = rate
+
+    def _step(self, index: Tensor, pixels: Tensor, motions: list[Motion] | None) -> None:
+        channels = self.networks[0].channels
+        loss = self.learner.step(self.networks, Batch(index, self.targets[index], pixels, channels, motions))
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if processes.count() > 1:
+            spread.average_gradients(self.weights)
+        if self.settings.clip > 0:
+            for network in self.networks:
+                nn.utils.clip_grad_norm_(network.parameters(), self.settings.clip)
+        self.optimiser.step()
+        self.learner.after_step(self.networks)
+        self._loss += loss.detach()
+
+
+class _Recording:
+    """One step as a CUDA graph, with the tensors that it reads.
+
+    Attributes:
+        shown: Images that go through the networks in it.
+    """
+
+    def __init__(
+        self,
+        step: Callable[[Tensor, Tensor, list[Motion] | None], None],
+        index: Tensor,
+        pixels: Tensor,
+        motions: list[Motion] | None,
+        networks: Sequence[Network],
+        stream: torch.cuda.Stream,
+    ) -> None:
+        self._inputs = [part.clone() for part in _tensors(index, pixels, motions)]
+        before = _shown(networks)
+        for network in networks:
+            network.zero_grad(set_to_none=True)  # gradients then live in the recording's own memory
+        self._graph = torch.cuda.CUDAGraph()
+        own_index, own_pixels, *rest = self._inputs
+        own_motions = None if motions is None else _motions(rest, motions)
+        with torch.cuda.graph(self._graph, stream=stream):
+            step(own_index, own_pixels, own_motions)
+        self.shown = _shown(networks) - before
+        for network in networks:
+            network.shown -= self.shown // len(networks)  # recording computes nothing
+
+    def replay(self, index: Tensor, pixels: Tensor, motions: list[Motion] | None) -> None:
+        for own, given in zip(self._inputs, _tensors(index, pixels, motions), strict=True):
+            own.copy_(given, non_blocking=True)
+        self._graph.replay()
+
+
+def _tensors(index: Tensor, pixels: Tensor, motions: list[Motion] | None) -> list[Tensor]:
+    flat = [part for motion in motions or () for part in (motion.matrix, motion.brightness, motion.contrast)]
+    return [index, pixels, *flat]
+
+
+def _motions(tensors: Sequence[Tensor], like: Sequence[Motion]) -> list[Motion]:
+    threes = zip(tensors[0::3], tensors[1::3], tensors[2::3], like, strict=True)
+    return [Motion(matrix, brightness, contrast, old.padding) for matrix, brightness, contrast, old in threes]
+
+
+def _new_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def _shown(networks: Sequence[Network]) -> int:
+    """Images that went through the networks so far."""
+    return sum(network.shown for network in networks)

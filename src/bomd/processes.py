@@ -1,0 +1,64 @@
+"""Several processes that work on one run, as `torchrun` starts them: who is first, and how they wait and agree.
+
+In a single process, which is the usual case, every function here does nothing and costs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+def count() -> int:
+    """How many processes share the run."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def rank() -> int:
+    """This process's number, from 0."""
+    return int(os.environ.get("RANK", "0")) if count() > 1 else 0
+
+
+def first() -> bool:
+    """Whether this process writes files and shows progress for all."""
+    return rank() == 0
+
+
+def wait() -> None:
+    """Go on when every process has come here."""
+    if count() > 1:
+        import torch.distributed as distributed
+
+        if distributed.is_initialized():
+            distributed.barrier()
+
+
+def agreed(value: bool) -> bool:
+    """What the first process says."""
+    if count() > 1:
+        import torch
+        import torch.distributed as distributed
+
+        if distributed.is_initialized():
+            device = torch.device("cuda", torch.cuda.current_device()) if _on_gpu() else torch.device("cpu")
+            said = torch.tensor([float(value)], device=device)
+            distributed.broadcast(said, 0)
+            return bool(said.item())
+    return value
+
+
+@contextmanager
+def first_before_others() -> Iterator[None]:
+    """The block runs in the first process; when it is through, in the others, who find its work done."""
+    if not first():
+        wait()
+    yield
+    if first():
+        wait()
+
+
+def _on_gpu() -> bool:
+    import torch.distributed as distributed
+
+    return bool(distributed.get_backend() == "nccl")

@@ -1,0 +1,105 @@
+"""Two processes that share every batch give what one gives: flags, labels, memory and metrics."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+RECIPE = """
+name = "shared"
+method = "{method}"
+validation = 0.2
+
+[images]
+size = 32
+
+[train]
+dataset = "phantom"
+count = 75
+
+[test.south]
+dataset = "phantom"
+hospital = "south"
+split = "test"
+count = 31
+
+[noise]
+kind = "symmetric"
+rows = 0.4
+labels = 0.4
+
+[fit]
+backbone = "small"
+weights = "none"
+epochs = 2
+batch = 15
+rate = 0.002
+betas = [0.9, 0.999]
+eps = 1e-8
+augment = "light"
+
+[bomd]
+epochs = 2
+batch = 15
+rate = 0.003
+neighbours = 3
+
+[device]
+accelerator = "cpu"
+precision = "64-true"
+"""
+
+
+def run(folder: Path, method: str, count: int) -> Path:
+    """The real command in `count` processes; the batch of 15 does not divide by two on purpose."""
+    folder.mkdir()
+    recipe = folder / "recipe.toml"
+    recipe.write_text(RECIPE.format(method=method))
+    start = [sys.executable, "-m"]
+    if count > 1:
+        start += ["torch.distributed.run", "--standalone", f"--nproc-per-node={count}", "-m"]
+    done = subprocess.run(
+        [*start, "bomd.cli", "run", str(recipe), "--runs", str(folder / "runs")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (result,) = (folder / "runs" / "shared").glob("*/*/result.json")
+    return result.parent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["bomd", "elr"])
+def test_two_processes_give_what_one_gives(tmp_path: Path, method: str) -> None:
+    """In float64, where another order of the same sums changes no flag and no digit that is compared."""
+    one, two = (run(tmp_path / str(count), method, count) for count in (1, 2))
+    labels = [np.load(place / "labels.npz", allow_pickle=False) for place in (one, two)]
+    assert set(labels[0].files) == set(labels[1].files)
+    for name in labels[0].files:
+        first, second = (part[name] for part in labels)
+        if first.dtype.kind == "f":
+            np.testing.assert_allclose(second, first, rtol=1e-5, atol=1e-6, err_msg=name)
+        else:
+            np.testing.assert_array_equal(second, first, err_msg=name)
+    predictions = [np.load(place / "predictions.npz", allow_pickle=False) for place in (one, two)]
+    for name in predictions[0].files:
+        first, second = (part[name] for part in predictions)
+        assert first.shape == second.shape
+        if first.dtype.kind == "f":
+            np.testing.assert_allclose(second, first, rtol=1e-5, atol=1e-6, err_msg=name)
+    results = [json.loads((place / "result.json").read_text()) for place in (one, two)]
+    for name, scores in results[0]["tests"].items():
+        assert results[1]["tests"][name]["mean_auc"] == pytest.approx(scores["mean_auc"], abs=1e-9)
+    losses = [
+        [json.loads(line)["loss"] for line in (place / "metrics.jsonl").read_text().splitlines()]
+        for place in (one, two)
+    ]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-9)
