@@ -113,6 +113,8 @@ def test_ablations_cover_the_values_of_the_paper() -> None:
         "bomd.graph_weight": ["0.2", "0.4", "0.8", "1.0"],
         "bomd.uniform": ["0.05", "0.15", "0.35", "0.45", "0.0"],
         "bomd.use_mask": ["false"],
+        "bomd.stage": ["self-supervised", "nvum"],
+        "coop.classifier": ["hermoza"],
         "bomd.use_graph": ["false"],
     }
 

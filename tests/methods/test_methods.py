@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import re
 import typing
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from bomd.config import DeviceSettings, FitSettings
 from bomd.data.batches import Images
 from bomd.data.datasets import phantom
 from bomd.data.store import pack
 from bomd.errors import InputError
-from bomd.learn.engine import Batch, fit, make_fabric
+from bomd.learn import model
+from bomd.learn.backbone import Network
+from bomd.learn.engine import Batch, History, fit, make_fabric, predict
 from bomd.methods import METHODS
 from bomd.methods.base import Context, Method, Prepared
 from bomd.methods.bomd import Bomd
+from bomd.methods.describe import describe
 from bomd.runs import Stages
 from bomd.tables import LabelTable
 from bomd.typed import arguments
@@ -29,7 +38,7 @@ FABRIC = make_fabric(DeviceSettings(accelerator="cpu"))
 FIT = FitSettings(
     backbone="small",
     weights="none",
-    epochs=1,
+    epochs=2,
     batch=16,
     rate=1e-3,
     betas=(0.9, 0.999),
@@ -40,94 +49,316 @@ Train = tuple[LabelTable, Images, Path]
 QUICK = {"epochs": 1, "batch": 16, "rate": 1e-3}  # for methods with a stage of their own
 
 
-@pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
+def make_train(folder: Path) -> Train:
+    """48 phantoms of 32 pixels, one of whose labels is not known."""
     table = phantom.read(count=48)
     values = table.values.copy()
     values[5, 2] = np.nan
     table = table.replace(values)
-    folder = tmp_path_factory.mktemp("methods")
     store = pack(table, folder / "store", 32, render=phantom.render)
     return table, Images(store, table.ids, FABRIC.device), folder
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
+    return make_train(tmp_path_factory.mktemp("methods"))
 
 
 def make(name: str) -> Method:
     kind = METHODS[name]
     known = inspect.signature(kind).parameters
-    return kind(**{key: value for key, value in QUICK.items() if key in known})
+    settings: dict[str, typing.Any] = {key: value for key, value in QUICK.items() if key in known}
+    if "warmup" in known and isinstance(known["warmup"].default, int):
+        settings["warmup"] = 1  # counted in epochs, so that the second of two is the method itself
+    return kind(**settings)
 
 
-def prepare(name: str, train: Train, seed: int = 0) -> tuple[Method, Prepared]:
+def prepare(name: str, train: Train, seed: int = 0, settings: FitSettings = FIT) -> tuple[Method, Prepared]:
     table, images, folder = train
     method = make(name)
-    return method, method.prepare(table, Context(images, FIT, FABRIC, seed, Stages(folder / f"stages{name}")))
+    return method, method.prepare(table, Context(images, settings, FABRIC, seed, Stages(folder / f"stages{name}")))
 
 
-def a_batch(prepared: Prepared, images: Images, order: list[int]) -> Batch:
-    index = torch.tensor(order)
-    targets = torch.as_tensor(prepared.targets)[index]
-    return Batch(index, targets, images.batch(index), 1)
+@dataclass(frozen=True)
+class Case:
+    """One method on the tiny training set; stages of its own are done once and found again."""
+
+    name: str
+    train: Train
+
+    def start(self, settings: FitSettings = FIT, epochs: int = 1) -> Started:
+        """A fresh method with untrained networks, in the given number of epochs one after another."""
+        method, prepared = prepare(self.name, self.train, settings=settings)
+        networks = method.build(len(self.train[0].classes), settings, seed=0)
+        for network in networks:
+            network.place(FABRIC)
+        started = Started(method, prepared, networks, self.train[1])
+        for epoch in range(epochs):
+            started.start_epoch(epoch)
+        return started
+
+    def fit(self, place: str, method: Method | None = None) -> Fitted:
+        """Train to the end, or go on from what is in the folder."""
+        fresh, prepared = prepare(self.name, self.train)
+        method = method or fresh
+        networks, history = fit(
+            method,
+            self.train[1],
+            prepared.targets,
+            FIT,
+            outputs=len(self.train[0].classes),
+            fabric=FABRIC,
+            seed=3,
+            directory=self.train[2] / self.name / place,
+            what="test",
+        )
+        return Fitted(method, networks, history)
+
+    @functools.cached_property
+    def whole(self) -> Fitted:
+        """Trained without an interruption, once for all tests."""
+        return self.fit("whole")
 
 
-@pytest.mark.parametrize("name", METHODS)
+@dataclass(frozen=True)
+class Started:
+    """A method about to make a step."""
+
+    method: Method
+    prepared: Prepared
+    networks: list[Network]
+    images: Images
+
+    def start_epoch(self, epoch: int) -> None:
+        self.method.start_epoch(epoch, lambda score=None: predict(self.method, self.networks, self.images, score=score))
+
+    def batch(self, order: Sequence[int] = range(16)) -> Batch:
+        index = torch.tensor(list(order))
+        return Batch(index, torch.as_tensor(self.prepared.targets)[index], self.images.batch(index), 1)
+
+    def step(self, batch: Batch | None = None, seed: int = 0) -> Tensor:
+        torch.manual_seed(seed)
+        return self.method.step(self.networks, batch or self.batch())
+
+    def tensors(self) -> list[Tensor]:
+        """Everything that a step may change in place."""
+        weights = [value for network in self.networks for value in network.state_dict().values()]
+        return [*weights, *tensors_in(vars(self.method))]
+
+
+class Fitted(typing.NamedTuple):
+    method: Method
+    networks: list[Network]
+    history: History
+
+    def assert_same(self, other: Fitted) -> None:
+        """To the last bit, in weights, running statistics and memories."""
+        for mine, yours in zip(self.history, other.history, strict=True):
+            assert mine["loss"] == yours["loss"]
+        states = [[*(n.state_dict() for n in one.networks), one.method.buffers()] for one in (self, other)]
+        torch.testing.assert_close(*states, rtol=0, atol=0, equal_nan=True)
+
+
+def tensors_in(value: object) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return [tensor for item in inner for tensor in tensors_in(item)]
+
+
+@contextmanager
+def undone(started: Started) -> Iterator[None]:
+    """Put back afterwards what the block changes in memories, weights and running statistics."""
+    kept = [(tensor, tensor.detach().clone()) for tensor in started.tensors()]
+    yield
+    with torch.no_grad():
+        for tensor, before in kept:
+            tensor.copy_(before)
+
+
+@pytest.fixture(scope="module", params=list(METHODS))
+def case(request: pytest.FixtureRequest, train: Train) -> Case:
+    return Case(request.param, train)
+
+
 class TestEveryMethod:
-    def test_says_where_it_is_from_and_how_it_differs(self, name: str) -> None:
-        text = METHODS[name].__doc__ or ""
-        assert "Paper:" in text
-        assert "Differs:" in text
+    def test_says_where_it_is_from_how_it_differs_and_what_it_costs(self, case: Case) -> None:
+        found = describe(case.name)
+        assert found.line.endswith(".")
+        assert found.sections.get("Paper")
+        assert found.sections.get("Differs")
+        assert found.cost is not None, "a line such as 'Cost: 2.' is needed: image presentations relative to bce"
 
-    def test_settings_have_types_and_defaults(self, name: str) -> None:
-        hints = typing.get_type_hints(METHODS[name].__init__)
-        for key, parameter in inspect.signature(METHODS[name]).parameters.items():
+    def test_settings_have_types_defaults_and_a_meaning(self, case: Case) -> None:
+        kind = METHODS[case.name]
+        hints = typing.get_type_hints(kind.__init__)
+        explained = (kind.__init__.__doc__ or "").partition("Args:")[2]
+        for key, parameter in inspect.signature(kind).parameters.items():
             assert key in hints
             assert parameter.default is not inspect.Parameter.empty
+            assert re.search(rf"\b{key}\b", explained), f"{key} is not explained under Args"
         with pytest.raises(InputError, match="unknown key 'nonsense'"):
-            arguments(METHODS[name], {"nonsense": 1}, name)
+            arguments(kind, {"nonsense": 1}, case.name)
 
-    def test_targets_are_labels_and_unknown_stays_unknown(self, name: str, train: Train) -> None:
-        _, prepared = prepare(name, train)
-        table = train[0]
+    def test_a_variant_takes_the_settings_of_its_base(self, case: Case) -> None:
+        base = METHODS[case.name].variant_of
+        if base is not None:
+            assert METHODS[base].variant_of is None
+            assert set(inspect.signature(METHODS[base]).parameters) <= set(
+                inspect.signature(METHODS[case.name]).parameters
+            )
+
+    def test_targets_are_labels_and_unknown_stays_unknown(self, case: Case) -> None:
+        _, prepared = prepare(case.name, case.train)
+        table = case.train[0]
         assert prepared.targets.shape == table.values.shape
-        np.testing.assert_array_equal(np.isnan(prepared.targets), np.isnan(table.values))
+        assert np.isnan(prepared.targets[np.isnan(table.values)]).all()
         table.replace(prepared.targets)  # refuses anything outside [0, 1]
 
-    def test_loss_is_finite_and_reaches_every_network(self, name: str, train: Train) -> None:
-        method, prepared = prepare(name, train)
-        networks = method.build(len(train[0].classes), FIT, seed=0)
-        loss = method.step(networks, a_batch(prepared, train[1], list(range(16))))
-        loss.backward()
-        assert torch.isfinite(loss)
-        for network in networks:
-            assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in network.parameters())
-            assert any((weight.grad != 0).any() for weight in network.parameters() if weight.grad is not None)
+    @pytest.mark.parametrize("epochs", [1, 2])
+    def test_loss_is_finite_and_reaches_every_trained_network(self, case: Case, epochs: int) -> None:
+        """In the first epoch and in the last; networks without trainable weights are teachers."""
+        started = case.start(epochs=epochs)
+        loss = started.step()
+        loss.backward()  # type: ignore[no-untyped-call]
+        assert loss.shape == ()
+        assert loss.isfinite()
+        for network in started.networks:
+            trained = [weight for weight in network.parameters() if weight.requires_grad]
+            gradients = [weight.grad for weight in trained if weight.grad is not None]
+            assert all(gradient.isfinite().all() for gradient in gradients)
+            assert not trained or any((gradient != 0).any() for gradient in gradients)
+        assert any(weight.requires_grad for network in started.networks for weight in network.parameters())
+        assert not any(tensor.requires_grad for tensor in started.method.buffers().values())
 
-    def test_order_in_the_batch_does_not_matter(self, name: str, train: Train) -> None:
-        losses = []
-        for order in (list(range(16)), list(range(16))[::-1]):
-            method, prepared = prepare(name, train)
-            networks = method.build(len(train[0].classes), FIT, seed=0)
-            losses.append(method.step(networks, a_batch(prepared, train[1], order)).item())
-        assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    @pytest.mark.parametrize("epochs", [1, 2])
+    def test_order_in_the_batch_does_not_matter(self, case: Case, epochs: int) -> None:
+        started = case.start(epochs=epochs)
+        with undone(started):
+            other = started.step(seed=1).item()
+        with undone(started):
+            loss = started.step().item()
+            memories = [memory.flatten().sort()[0] for memory in started.method.buffers().values()]
+        if loss != other:
+            pytest.skip("draws random numbers for each place of a batch")
+        assert started.step(started.batch(range(15, -1, -1))).item() == pytest.approx(loss, rel=1e-4)
+        for memory, expected in zip(started.method.buffers().values(), memories, strict=True):
+            # Sorted, since a queue may be filled in another order.
+            torch.testing.assert_close(memory.flatten().sort()[0], expected, rtol=1e-3, atol=1e-5, equal_nan=True)
 
-    def test_one_epoch_runs_and_repeats(self, name: str, train: Train, tmp_path: Path) -> None:
-        outcomes = []
-        for place in ("first", "again"):
-            method, prepared = prepare(name, train)
-            networks, history = fit(
-                method,
-                train[1],
-                prepared.targets,
-                FIT,
-                outputs=len(train[0].classes),
-                fabric=FABRIC,
-                seed=3,
-                directory=tmp_path / place,
-                what="test",
-            )
-            outcomes.append((history[0]["loss"], networks[0].state_dict()))
-        assert outcomes[0][0] == outcomes[1][0]
-        for key, value in outcomes[0][1].items():
-            assert torch.equal(value, outcomes[1][1][key])
+    @pytest.mark.parametrize("epochs", [1, 2])
+    def test_unlabelled_entries_do_not_count(self, case: Case, epochs: int) -> None:
+        """A class that no image of the batch has a label for, and an image without any label."""
+        started = case.start(epochs=epochs)
+        batch = started.batch()
+        batch.targets[:, 3] = torch.nan
+        batch.targets[7] = torch.nan
+        with undone(started):
+            loss = started.step(batch)
+            loss.backward()  # type: ignore[no-untyped-call]
+        assert loss.isfinite()
+        for network in started.networks:
+            for weight in network.parameters():
+                assert weight.grad is None or weight.grad.isfinite().all()
+        if type(started.method).step is Method.step:
+            logits = torch.randn(batch.targets.shape, generator=torch.Generator().manual_seed(0), requires_grad=True)
+            started.method.loss(logits, batch.targets, batch.index).backward()  # type: ignore[no-untyped-call]
+            assert logits.grad is not None
+            assert (logits.grad[batch.targets.isnan()] == 0).all()
+            assert (logits.grad[~batch.targets.isnan()] != 0).any()
+
+    def test_same_seed_same_result(self, case: Case) -> None:
+        case.fit("again").assert_same(case.whole)
+
+    def test_interrupted_and_taken_up_again_it_ends_the_same(self, case: Case) -> None:
+        stopped, _ = prepare(case.name, case.train)
+        whole = stopped.start_epoch
+
+        def start_epoch(epoch: int, predict: typing.Any) -> None:
+            if epoch == 1:
+                raise KeyboardInterrupt
+            whole(epoch, predict)
+
+        stopped.start_epoch = start_epoch  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            case.fit("interrupted", stopped)
+        case.fit("interrupted").assert_same(case.whole)
+
+    def test_a_saved_model_predicts_the_same(self, case: Case, tmp_path: Path) -> None:
+        table, images, _ = case.train
+        expected = predict(case.whole.method, case.whole.networks, images)
+        assert expected.shape == table.values.shape
+        model.save(tmp_path, case.whole.method.deployed(case.whole.networks), table.classes, 32)
+        found = model.load(tmp_path, "cpu").probabilities(images.batch(torch.arange(len(table))))
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+    def test_python_values_that_a_step_reads_change_with_the_phase(self, case: Case) -> None:
+        """A recorded step keeps the values it was recorded with: put back, they must make no difference."""
+        if METHODS[case.name].start_epoch is Method.start_epoch:
+            return
+        started = case.start(replace(FIT, epochs=4))
+        method = started.method
+        phase = method.phase(0)
+        for epoch in (1, 2, 3):
+            before = plain_values(method)
+            started.start_epoch(epoch)
+            last, phase = phase, method.phase(epoch)
+            assert hash(phase) == hash(method.phase(epoch))
+            if phase == last:
+                after = plain_values(method)
+                with undone(started):
+                    loss = started.step().item()
+                vars(method).update(before)
+                with undone(started):
+                    assert started.step().item() == loss, f"epoch {epoch} needs a phase of its own"
+                vars(method).update(after)
+
+    @pytest.mark.parametrize("epochs", [1, 2])
+    def test_recordable_steps_never_wait_for_the_device(self, case: Case, epochs: int) -> None:
+        started = case.start(epochs=epochs)
+        if not started.method.recordable:
+            pytest.skip("says that it cannot be recorded")
+        batch = started.batch()
+        started.step(batch)  # what is made once and kept is allowed
+        with NoWaiting(), NoCopies():
+            loss = started.step(batch)
+            loss.backward()  # type: ignore[no-untyped-call]
+            started.method.after_step(started.networks)
+
+
+def plain_values(method: Method) -> dict[str, object]:
+    kinds = (bool, int, float, str, type(None))
+    return {key: value for key, value in vars(method).items() if isinstance(value, kinds)}
+
+
+class NoWaiting(TorchDispatchMode):
+    """Refuses operations whose outcome the host has to wait for, which no recording of a GPU's work can hold."""
+
+    refused = (
+        *("_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "masked_select", "bincount"),
+        *("_unique", "_unique2", "unique_dim", "unique_consecutive"),
+        *("linalg_eigh", "_linalg_eigh", "_linalg_svd", "linalg_lstsq"),
+    )
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        name = function._schema.name.removeprefix("aten::")
+        if name in self.refused:
+            raise AssertionError(f"{name} makes the host wait for the device")
+        if name in ("index", "index_put", "index_put_", "_index_put_impl_"):
+            masks = [place for place in args[1] if place is not None and place.dtype in (torch.bool, torch.uint8)]
+            assert not masks, f"{name} by a mask makes the host wait for the device: use torch.where or a weight"
+        return function(*args, **(kwargs or {}))
+
+
+class NoCopies(TorchFunctionMode):
+    """Refuses what moves values between the host and the device."""
+
+    refused = (Tensor.tolist, Tensor.numpy, Tensor.cpu, torch.tensor, torch.from_numpy)
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        if function in self.refused or (function is torch.as_tensor and not isinstance(args[0], Tensor)):
+            raise AssertionError(f"{function.__name__} moves values between host and device")
+        return function(*args, **(kwargs or {}))
 
 
 class TestBomd:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 import torch.nn.functional as F
-from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -16,6 +15,7 @@ from bomd.clean.graph import Neighbours
 from bomd.config import FitSettings
 from bomd.data.batches import Images
 from bomd.learn.backbone import Network
+from bomd.learn.device import Device
 from bomd.learn.engine import Batch, History, Learner
 from bomd.runs import Stages
 from bomd.tables import Flags, LabelTable
@@ -33,7 +33,7 @@ class Context:
 
     images: Images
     fit: FitSettings
-    fabric: Fabric
+    fabric: Device
     seed: int
     stages: Stages
 

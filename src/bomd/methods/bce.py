@@ -10,4 +10,5 @@ class Bce(Method):
 
     Paper: the BCE rows of BoMD (Chen et al. 2023).
     Differs: nothing known.
+    Cost: 1.
     """

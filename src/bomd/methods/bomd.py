@@ -2,22 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from bomd import progress
 from bomd.clean.detect import detect, scores_of
-from bomd.clean.graph import nearest_images
-from bomd.clean.relabel import relabel
+from bomd.clean.graph import Neighbours, nearest_images
+from bomd.clean.relabel import neighbour_mean, relabel
+from bomd.config import FitSettings
 from bomd.describe import descriptors as bags
+from bomd.describe.contrast import ContrastLearner
 from bomd.describe.labelspace import LabelSpace, embed
 from bomd.describe.ranking import Weighting
 from bomd.errors import InputError
-from bomd.files import read_json, write_json
-from bomd.learn.engine import History, derive, fit
+from bomd.files import read_json, replacing, write_json
+from bomd.learn.backbone import Network
+from bomd.learn.engine import History, Learner, derive, fit, predict
 from bomd.methods.base import Context, Method, Prepared
-from bomd.tables import Descriptors, LabelTable
+from bomd.methods.nvum import Nvum
+from bomd.tables import Flags, Floats, LabelTable
+
+
+@dataclass(frozen=True)
+class Described:
+    """What stage one says about every image.
+
+    Attributes:
+        descriptors: (N, M, D), a memory map.
+        scores: (N, C) how well each class fits; None where stage one never saw a label.
+    """
+
+    descriptors: Floats
+    scores: Floats | None
+    history: History
+    notes: tuple[str, ...] = ()
 
 
 class Bomd(Method):
@@ -28,12 +53,14 @@ class Bomd(Method):
     lets rows with many wrong positives dominate (`weighting="paper"` restores it); neighbours are the K nearest
     unique images, where the paper takes the unique images among the K nearest descriptors
     (`reading="nodes"`); word vectors come from a small sentence model unless another is named.
+    Cost: 1.67.
     """
 
     usual_weighting: Weighting = "release"
 
     def __init__(
         self,
+        stage: Literal["descriptors", "nvum", "self-supervised"] = "descriptors",
         descriptors: int = 3,
         weighting: Weighting | None = None,
         beta: float = 0.3,
@@ -54,12 +81,17 @@ class Bomd(Method):
         """Take the settings.
 
         Args:
-            descriptors: Vectors per image (the paper's M).
+            stage: How images are described (ablation). "nvum" takes the features of a classifier trained by NVUM as
+                the recipe says, and detects by its logits. "self-supervised" compares two views of an image without
+                labels; with nothing to rank, all images are re-labelled, and those that their neighbours outvote
+                are flagged. Both give one vector per image.
+            descriptors: Vectors per image (the paper's M), where `stage` is "descriptors".
             weighting: Form of the ranking loss; "release" for `bomd`, "paper" for `bomd-paper`.
             beta: Weight of the term that keeps an image's descriptors together.
             language: Where class vectors come from; see `bomd embed --help`.
             vectors: A file of vectors, for `language` "glove" or "file".
-            epochs: Passes over the data to learn descriptors; batch, rate and schedule belong to them too.
+            epochs: Passes over the data to learn descriptors; batch, rate and schedule belong to them too. With
+                `stage` "nvum" the classifier's own apply.
             neighbours: Images that vote on a new label (the paper's K).
             reading: How the nearest images are found among all descriptors.
             same_patient: Whether images of the same patient may vote.
@@ -68,7 +100,7 @@ class Bomd(Method):
             use_graph: Off, the vote is left out (ablation).
             use_mask: Off, classes that nobody voted for are smoothed too (ablation).
         """
-        self.descriptors, self.beta = descriptors, beta
+        self.stage, self.descriptors, self.beta = stage, descriptors, beta
         self.weighting: Weighting = weighting or self.usual_weighting
         self.language, self.vectors = language, vectors
         self.epochs, self.batch, self.rate, self.schedule = epochs, batch, rate, schedule
@@ -77,45 +109,142 @@ class Bomd(Method):
         self.use_graph, self.use_mask = use_graph, use_mask
 
     def check(self, train: LabelTable) -> None:
+        if self.neighbours >= len(train):
+            raise InputError(f"bomd.neighbours is {self.neighbours}, but there are only {len(train)} images.")
+        if self.stage == "self-supervised":
+            return
         if len(train.classes) < 2:
             raise InputError("BoMD ranks classes against each other: at least 2 are needed.")
         if not (train.values >= 0.5).any():
             raise InputError("No image has a positive label, so there is nothing to learn a ranking from.")
-        if self.neighbours >= len(train):
-            raise InputError(f"bomd.neighbours is {self.neighbours}, but there are only {len(train)} images.")
-        self._space(train, seed=0)
+        if self.stage == "nvum":
+            Nvum().check(train)
+        else:
+            self._space(train, seed=0)
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         self.check(train)
-        space = self._space(train, derive(context.seed, "language"))
-        found, history = self._describe(train, space, context)
-        scores = scores_of(found.values, space.vectors)
-        flags = detect(scores, train)
-        progress.say(f"{int(flags.noisy.sum())} of {len(train)} images break the rank rule")
-        neighbours = nearest_images(
-            found.values,
-            self.neighbours,
-            groups=None if self.same_patient else train.groups,
-            reading=self.reading,
-            device=context.fabric.device,
-        )
+        describe = {
+            "descriptors": self._describe_by_ranking,
+            "nvum": self._describe_by_nvum,
+            "self-supervised": self._describe_by_contrast,
+        }[self.stage]
+        found = describe(train, context)
+        if found.scores is not None:
+            scores, flags = found.scores, detect(found.scores, train)
+            suspect = flags.noisy
+            neighbours = self._voters(found.descriptors, suspect, train, context)
+        else:
+            suspect = np.ones(len(train), dtype=np.bool_)
+            neighbours = self._voters(found.descriptors, suspect, train, context)
+            scores = neighbour_mean(train.values, neighbours).astype(np.float32)
+            flags = outvoted(scores, train)
+        rule = "break the rank rule" if found.scores is not None else "are outvoted by their neighbours"
+        progress.say(f"{int(flags.noisy.sum())} of {len(train)} images {rule}")
         relabelled = relabel(
             train,
             neighbours,
-            flags.noisy,
+            suspect,
             graph_weight=self.graph_weight,
             uniform=self.uniform,
             use_graph=self.use_graph,
             use_mask=self.use_mask,
         )
-        return Prepared(relabelled.values, flags, neighbours, scores, history, space.notes)
+        return Prepared(relabelled.values, flags, neighbours, scores, found.history, found.notes)
+
+    def _voters(
+        self, descriptors: Floats, suspect: NDArray[np.bool_], train: LabelTable, context: Context
+    ) -> Neighbours:
+        """The images that vote on each suspect one; nobody, that is -1, votes on the others."""
+        found = nearest_images(
+            descriptors,
+            self.neighbours,
+            rows=np.flatnonzero(suspect),
+            groups=None if self.same_patient else train.groups,
+            reading=self.reading,
+            device=context.fabric.device,
+        )
+        indices = np.full((len(train), self.neighbours), -1, dtype=np.int64)
+        distances = np.full((len(train), self.neighbours), np.inf, dtype=np.float32)
+        indices[suspect], distances[suspect] = found.indices, found.distances
+        return Neighbours(indices, distances)
+
+    def _describe_by_ranking(self, train: LabelTable, context: Context) -> Described:
+        """Train descriptors to rank an image's labels above all others (the paper's MID)."""
+        space = self._space(train, derive(context.seed, "language"))
+        learner = bags.DescriptorLearner(space, self.descriptors, self.weighting, self.beta)
+
+        def keep(networks: Sequence[Network], directory: Path) -> None:
+            bags.extract(learner, networks, context.images, directory / "descriptors.npy")
+
+        directory, history = _fit_once(
+            "descriptors",
+            learner,
+            train.values,
+            self._own_settings(context),
+            learner.outputs,
+            context,
+            keep,
+            [train.values, space.vectors, [self.descriptors, self.weighting, self.beta]],
+        )
+        found = bags.load(directory / "descriptors.npy", context.images)
+        return Described(found.values, scores_of(found.values, space.vectors), history, space.notes)
+
+    def _describe_by_nvum(self, train: LabelTable, context: Context) -> Described:
+        """Train a classifier by NVUM as the recipe says; its features describe, its logits score."""
+        method = Nvum()
+        targets = method.prepare(train, context).targets
+
+        def features_and_logits(networks: Sequence[Network], images: Tensor) -> Tensor:
+            network = method.deployed(networks)[0]
+            features = network.features(images)
+            return torch.cat([features, network.head(features)], dim=1)
+
+        def keep(networks: Sequence[Network], directory: Path) -> None:
+            both = predict(method, networks, context.images, score=features_and_logits).numpy()
+            features, logits = np.split(both, [both.shape[1] - len(train.classes)], axis=1)
+            _write(directory / "descriptors.npy", features[:, None])
+            _write(directory / "scores.npy", logits)
+
+        directory, history = _fit_once(
+            "nvum",
+            method,
+            targets,
+            replace(context.fit, select="last"),
+            len(train.classes),
+            context,
+            keep,
+            [train.values, list(train.classes)],
+        )
+        found = bags.load(directory / "descriptors.npy", context.images)
+        return Described(found.values, np.load(directory / "scores.npy", allow_pickle=False), history)
+
+    def _describe_by_contrast(self, train: LabelTable, context: Context) -> Described:
+        """Learn features without labels, which are therefore the same for all labels of these images."""
+        learner = ContrastLearner()
+
+        def keep(networks: Sequence[Network], directory: Path) -> None:
+            features = predict(learner, networks, context.images).numpy()
+            _write(directory / "descriptors.npy", features[:, None])
+
+        directory, history = _fit_once(
+            "contrast",
+            learner,
+            train.values,
+            self._own_settings(context),
+            learner.outputs,
+            context,
+            keep,
+            [learner.temperature],
+        )
+        return Described(bags.load(directory / "descriptors.npy", context.images).values, None, history)
 
     def _space(self, train: LabelTable, seed: int) -> LabelSpace:
         return embed(train.classes, self.language, vectors=self.vectors, seed=seed)
 
-    def _describe(self, train: LabelTable, space: LabelSpace, context: Context) -> tuple[Descriptors, History]:
-        """Train the descriptor network once for these labels and settings, and describe every image."""
-        settings = replace(
+    def _own_settings(self, context: Context) -> FitSettings:
+        """How a network that only describes is trained."""
+        return replace(
             context.fit,
             epochs=self.epochs,
             batch=self.batch,
@@ -125,33 +254,6 @@ class Bomd(Method):
             schedule=self.schedule,
             select="last",
         )
-        learner = bags.DescriptorLearner(space, self.descriptors, self.weighting, self.beta)
-        inputs = (
-            context.images.fingerprint,
-            train.values,
-            space.vectors,
-            settings,
-            [self.descriptors, self.weighting, self.beta, context.seed],
-            str(context.fabric.device),
-        )
-        with context.stages.enter("descriptors", *inputs) as stage:
-            path = stage.directory / "descriptors.npy"
-            if not stage.finished:
-                networks, history = fit(
-                    learner,
-                    context.images,
-                    train.values,
-                    settings,
-                    outputs=learner.outputs,
-                    fabric=context.fabric,
-                    seed=derive(context.seed, "descriptors"),
-                    directory=stage.directory,
-                    what="learn descriptors",
-                )
-                bags.extract(learner, networks, context.images, path)
-                write_json(stage.directory / "history.json", history)
-                stage.finish(images=len(train))
-            return bags.load(path, context.images), read_json(stage.directory / "history.json")
 
 
 class BomdPaper(Bomd):
@@ -161,7 +263,67 @@ class BomdPaper(Bomd):
     Differs: from `bomd` in the weight positives / negatives and the scale of the regulariser alone. With noise that
     adds labels it detects far worse, below chance where that noise is heavy, since rows with most wrong positives
     weigh most.
+    Cost: 1.67.
     """
 
     variant_of = "bomd"
     usual_weighting = "paper"
+
+
+def outvoted(votes: Floats, train: LabelTable) -> Flags:
+    """Flag each image with a label that its neighbours outvote: half of them or more make a class positive.
+
+    A single label's score is the share of votes for it minus one half, and an image's margin is its lowest.
+
+    Args:
+        votes: (N, C) mean label of the neighbours; NaN where none is labelled.
+        train: the given labels, in the same order.
+    """
+    positive = train.values >= 0.5
+    known = ~(np.isnan(train.values) | np.isnan(votes))
+    entry = np.where(known, np.where(positive, votes - 0.5, 0.5 - votes), np.nan).astype(np.float32)
+    lowest = np.where(known, entry, np.inf).min(axis=1, initial=np.inf)
+    wrong = known & (positive != (votes >= 0.5))
+    return Flags(train.ids, wrong.any(axis=1), np.where(known.any(axis=1), lowest, np.nan).astype(np.float32), entry)
+
+
+def _fit_once(
+    name: str,
+    learner: Learner,
+    targets: Floats,
+    settings: FitSettings,
+    outputs: int,
+    context: Context,
+    keep: Callable[[Sequence[Network], Path], None],
+    inputs: Sequence[Any],
+) -> tuple[Path, History]:
+    """The folder where `keep` put what is needed of the trained networks, and one record per epoch.
+
+    Args:
+        name: of the stage.
+        keep: writes to a folder what later stages need.
+        inputs: all that the outcome depends on beside images, settings, seed and device.
+    """
+    common = (context.images.fingerprint, settings, context.seed, context.fabric.key)
+    with context.stages.enter(name, *common, *inputs) as stage:
+        if not stage.finished:
+            networks, history = fit(
+                learner,
+                context.images,
+                targets,
+                settings,
+                outputs=outputs,
+                fabric=context.fabric,
+                seed=derive(context.seed, name),
+                directory=stage.directory,
+                what=f"learn {name}",
+            )
+            keep(networks, stage.directory)
+            write_json(stage.directory / "history.json", history)
+            stage.finish(images=len(context.images))
+        return stage.directory, read_json(stage.directory / "history.json")
+
+
+def _write(path: Path, values: NDArray[Any]) -> None:
+    with replacing(path) as temporary, temporary.open("wb") as stream:
+        np.save(stream, values.astype(np.float32, copy=False), allow_pickle=False)

@@ -1,0 +1,74 @@
+"""Describe images without looking at a label: two views of one image should look alike, all others different."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bomd.config import FitSettings
+from bomd.errors import InputError
+from bomd.learn.backbone import Network
+from bomd.learn.engine import Batch, Learner, derive
+
+PROJECTION = 128  # dimensions in which views are compared
+
+
+class ContrastLearner(Learner):
+    """Learns features that tell every image from all others, whatever crop of it is seen.
+
+    Paper: Chen et al., SimCLR, ICML 2020. The BoMD paper has a row "self-supervised" without naming an objective.
+    Differs: views differ by the recipe's augmentation alone, where SimCLR distorts colours and blurs, and the
+    optimiser is Adam.
+    """
+
+    views = 2
+
+    def __init__(self, temperature: float = 0.1) -> None:
+        self.temperature = temperature
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that the network returns for an image; only training looks at them."""
+        return PROJECTION
+
+    def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
+        """One network whose head has two layers: what only tells views apart is lost there, not in the features."""
+        if settings.augment == "none":
+            raise InputError("Self-supervised descriptors compare two views of an image: fit.augment must not be none.")
+        networks = super().build(outputs, settings, seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(derive(seed, "projector"))
+            for network in networks:
+                width = network.feature_size
+                network.head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, outputs))
+        return networks
+
+    def step(self, networks: Sequence[Network], batch: Batch) -> Tensor:
+        return contrast_loss(networks[0](batch.view()), networks[0](batch.view()), self.temperature)
+
+    def predict(self, networks: Sequence[Network], images: Tensor) -> Tensor:
+        """(B, F) features of length one, which are the descriptors."""
+        return F.normalize(networks[0].features(images))
+
+
+def contrast_loss(first: Tensor, second: Tensor, temperature: float) -> Tensor:
+    """Mean cross-entropy of finding the other view of an image among all other views (NT-Xent).
+
+    Views are compared by their cosine divided by the temperature.
+
+    Args:
+        first: (B, D) one view of each image.
+        second: (B, D) the other view of the same images.
+        temperature: the smaller, the more the most similar wrong views count.
+    """
+    if first.shape != second.shape or first.ndim != 2:
+        raise InputError(f"Views have shapes {tuple(first.shape)} and {tuple(second.shape)}; both must be (B, D).")
+    if temperature <= 0:
+        raise InputError(f"The temperature is {temperature:g}, but must be above 0.")
+    views = F.normalize(torch.cat([first, second]))
+    places = torch.arange(len(views), device=views.device)
+    likeness = (views @ views.T / temperature).masked_fill(places[:, None] == places, -torch.inf)
+    return F.cross_entropy(likeness, (places + len(first)) % len(views))

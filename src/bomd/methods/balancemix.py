@@ -1,0 +1,180 @@
+"""BalanceMix: mix every image with one that the network finds hard, and refine labels one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bomd.errors import InputError
+from bomd.learn.backbone import Network
+from bomd.learn.engine import Batch, Predict, derive
+from bomd.methods.base import Context, Method, Prepared
+from bomd.methods.two_gaussians import Floats, cross_entropies, low_posterior_by_label
+from bomd.tables import NO_FINDING, LabelTable
+
+
+class BalanceMix(Method):
+    """Mix images with images of rare, badly learnt labels; keep, correct or down-weight each label.
+
+    Paper: Song et al., Toward Robustness in Multi-label Classification, AAAI 2024. A second sampler prefers
+    images whose labels are predicted with little confidence, and each image is mixed with one of its draws. Losses of
+    each class and label value are split by two Gaussians: clean labels are kept, others are replaced where two views
+    are predicted with confidence, and the rest count as much as they are likely to be clean. The code was never
+    released.
+    Differs: the second sampler draws from the images of the batch, with the same odds, not from the whole set.
+    In the first epoch all odds are equal. Confidences are measured against the given labels, on images that are
+    not augmented. Where a label of an image was replaced, "No Finding" is made to agree with the findings. A label
+    counts only if both images of a mixture have it.
+    Found: on 2,000 phantoms of 32 pixels with right labels, 12 epochs and one seed, its mean AUC is .68 where plain
+    cross-entropy has .79. Mixing alone gives .73, since shares near one half ask for longer training. The rest is
+    lost to refinement: two Gaussians always find a doubtful part of the positives, and a rare class is predicted
+    below 1 minus `confident` without any knowledge. A longer warm-up helps.
+    Cost: 2.
+    """
+
+    views = 2
+
+    def __init__(self, warmup: int = 3, mixing: float = 4.0, confident: float = 0.975) -> None:
+        """Take the settings.
+
+        Args:
+            warmup: Epochs in which images are mixed, but labels are as given.
+            mixing: Both parameters of the Beta distribution of mixing shares.
+            confident: A doubtful label becomes 1 where more than this is predicted, 0 where less than 1 minus this.
+        """
+        self.warmup, self.mixing, self.confident = warmup, mixing, confident
+        self.refining = False
+
+    def check(self, train: LabelTable) -> None:
+        if self.mixing <= 0:
+            raise InputError(f"balancemix.mixing is {self.mixing:g}, but must be above 0.")
+        if not 0.5 <= self.confident <= 1:
+            raise InputError(f"balancemix.confident is {self.confident:g}, but must lie between 0.5 and 1.")
+
+    def prepare(self, train: LabelTable, context: Context) -> Prepared:
+        self.check(train)
+        self.labels, self.seed = train.values, context.seed
+        self.nothing = train.classes.index(NO_FINDING) if NO_FINDING in train.classes else None
+        self.findings = context.buffer((len(train.classes),)).bool()
+        self.findings[torch.from_numpy(train.findings).to(self.findings.device)] = True
+        self.posteriors = context.buffer(train.values.shape).fill_(1)
+        self.odds = context.buffer((len(train),)).fill_(1)
+        self.shares = context.buffer((len(train),)).fill_(1)  # by row, new in every epoch
+        self.draws = context.buffer((len(train),))  # likewise
+        idle = context.fit.epochs <= self.warmup
+        notes = (f"balancemix: the warm-up of {self.warmup} epochs is the whole training; labels stay as given.",)
+        return Prepared(train.values, notes=notes if idle else ())
+
+    def buffers(self) -> dict[str, Tensor]:
+        return {"posteriors": self.posteriors}
+
+    def start_epoch(self, epoch: int, predict: Predict) -> None:
+        self.refining = epoch >= self.warmup
+        generator = np.random.default_rng(derive(self.seed, "mix", epoch))
+        self.shares.copy_(torch.from_numpy(generator.beta(self.mixing, self.mixing, self.shares.shape)))
+        self.draws.copy_(torch.from_numpy(generator.random(self.draws.shape)))
+        if epoch == 0:
+            return
+        logits = predict(lambda networks, images: networks[0](images))
+        present, absent = confidences(logits.sigmoid().numpy(), self.labels)
+        self.odds.copy_(torch.from_numpy(minority_odds(self.labels, present, absent)))
+        if self.refining:
+            losses = cross_entropies(logits.numpy(), self.labels)
+            self.posteriors.copy_(torch.from_numpy(low_posterior_by_label(losses, self.labels)))
+
+    def phase(self, epoch: int) -> object:
+        return self.refining
+
+    def step(self, networks: Sequence[Network], batch: Batch) -> Tensor:
+        first, second = batch.view(), batch.view()
+        known = ~batch.targets.isnan()
+        labels = torch.where(known, batch.targets, torch.zeros_like(batch.targets))
+        trust = torch.ones_like(labels)
+        if self.refining:
+            with torch.no_grad():
+                seen = networks[0](torch.cat([first, second])).sigmoid().unflatten(0, (2, -1)).mean(0)
+            labels, trust = self.refine(labels, known, self.posteriors[batch.index], seen)
+        partner = choose(self.odds[batch.index], self.draws[batch.index], batch.index)
+        shares = self.shares[batch.index]
+        share = torch.maximum(shares, 1 - shares)[:, None]
+        mixed = torch.lerp(second[partner], first, share[:, :, None, None])
+        aim = torch.lerp(labels[partner], labels, share)
+        logits = networks[0](mixed)
+        entries = aim * F.softplus(-logits) + (1 - aim) * F.softplus(logits)
+        counted = known & known[partner]
+        return (entries * trust * counted).sum() / counted.sum().clamp(min=1)
+
+    def refine(self, labels: Tensor, known: Tensor, clean: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """Keep, replace or doubt each label.
+
+        Args:
+            labels: (B, C) as given, 0 where unknown.
+            known: (B, C)
+            clean: (B, C) posterior of being clean, NaN where unknown.
+            seen: (B, C) mean prediction of two views.
+
+        Returns:
+            (B, C) labels, and (B, C) how much each counts.
+        """
+        sure = (seen > self.confident) | (seen < 1 - self.confident)
+        replaced = known & ~(clean > 0.5) & sure
+        refined = torch.where(replaced, (seen > 0.5).to(labels.dtype), labels)
+        trust = torch.where(replaced | (clean > 0.5), torch.ones_like(clean), clean.nan_to_num(0.0))
+        if self.nothing is None:
+            return refined, trust
+        given = refined[:, self.nothing]
+        healthy = ~((refined >= 0.5) & self.findings).any(dim=1)
+        follows = replaced.any(dim=1) & known[:, self.nothing] & (healthy != (given >= 0.5))
+        refined[:, self.nothing] = torch.where(follows, healthy.to(labels.dtype), given)
+        trust[:, self.nothing] = torch.where(follows, torch.ones_like(given), trust[:, self.nothing])
+        return refined, trust
+
+
+def confidences(predicted: NDArray[np.float32], labels: NDArray[np.float32]) -> tuple[Floats, Floats]:
+    """(C) mean prediction of each class where it is labelled positive, and (C) 1 minus it where negative.
+
+    A class without such labels has confidence 1, which nothing refers to.
+    """
+    exact = predicted.astype(np.float64)
+
+    def mean(values: Floats, rows: NDArray[np.bool_]) -> Floats:
+        sums, counts = np.where(rows, values, 0).sum(axis=0), rows.sum(axis=0)
+        return np.where(counts > 0, sums / np.maximum(counts, 1), 1.0)
+
+    return mean(exact, labels >= 0.5), mean(1 - exact, labels < 0.5)
+
+
+def minority_odds(labels: NDArray[np.float32], present: Floats, absent: Floats) -> Floats:
+    """(N) odds of being drawn: one over the sum of the confidences of an image's labels.
+
+    An unknown label stands at the mean of the image's others, so that images with few labels are not preferred.
+
+    Args:
+        labels: (N, C)
+        present: (C) confidence in positive labels.
+        absent: (C) confidence in negative labels.
+    """
+    known = ~np.isnan(labels)
+    scores = np.where(known, np.where(labels >= 0.5, present, absent), 0).sum(axis=1)
+    counts = known.sum(axis=1)
+    totals = np.where(counts > 0, scores / np.maximum(counts, 1), 1.0) * labels.shape[1]
+    return np.asarray(1 / np.maximum(totals, 1e-6))
+
+
+def choose(odds: Tensor, draws: Tensor, index: Tensor) -> Tensor:
+    """(B) a partner for every image, drawn with these odds.
+
+    Args:
+        odds: (B) above 0.
+        draws: (B) uniform in [0, 1).
+        index: (B) rows of the training table, whose order makes the choice independent of that in the batch.
+    """
+    order = index.argsort()
+    heights = odds[order].cumsum(0)
+    places = torch.searchsorted(heights, draws * heights[-1], right=True)
+    return order[places.clamp(max=len(order) - 1)]

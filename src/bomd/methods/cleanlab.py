@@ -1,0 +1,177 @@
+"""Confident learning by the cleanlab package, on probabilities of images that were not trained on."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from importlib import import_module
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bomd import progress
+from bomd.data.batches import Images
+from bomd.data.split import split_by_patient
+from bomd.errors import InputError
+from bomd.files import read_arrays, read_json, write_arrays, write_json
+from bomd.learn.engine import History, derive, fit, predict
+from bomd.methods.base import Context, Method, Prepared
+from bomd.tables import NO_FINDING, Flags, LabelTable
+
+Probabilities = NDArray[np.float32]
+
+
+class Cleanlab(Method):
+    """Let cleanlab flag labels by cross-validated probabilities, leave them out or flip them, and train as usual.
+
+    Paper: Northcutt et al., Confident Learning, JAIR 2021, and Thyagarajan et al. 2022 for several labels per image:
+    the package `cleanlab` itself, which counts for each class how many labels contradict confident predictions and
+    flags as many of the most contradictory ones.
+    Differs: nothing known in what is flagged; unknown labels are left out of the counts, and a class with labels of
+    one kind only is not judged.
+    Cost: 5.
+    """
+
+    def __init__(self, folds: int = 5, action: Literal["prune", "flip"] = "prune") -> None:
+        """Take the settings.
+
+        Args:
+            folds: Parts that the patients are split into; each is predicted by a network trained on all others.
+            action: What happens to flagged labels: they no longer count, or they are turned round.
+        """
+        if folds < 2:
+            raise InputError(f"cleanlab.folds is {folds}, but at least 2 are needed.")
+        self.folds, self.action = folds, action
+
+    def check(self, train: LabelTable) -> None:
+        _package("filter")
+        soft = ~(np.isnan(train.values) | np.isin(train.values, (0, 1)))
+        if soft.any():
+            first = str(train.ids[int(np.argmax(soft.any(axis=1)))])
+            raise InputError(f"cleanlab judges labels that are 0, 1 or unknown: image {first!r} has others.")
+        patients = len(np.unique(train.groups))
+        if patients < 2 * self.folds:
+            raise InputError(f"cleanlab.folds is {self.folds}: {patients} patients are too few to split that often.")
+
+    def prepare(self, train: LabelTable, context: Context) -> Prepared:
+        self.check(train)
+        probabilities, history = self._cross_validate(train, context)
+        wrong, notes = find_wrong(train, probabilities)
+        flags = Flags(train.ids, np.asarray(wrong.any(axis=1)), *quality(train.values, probabilities))
+        progress.say(f"cleanlab flags {int(wrong.sum())} labels of {int(flags.noisy.sum())} images")
+        targets = np.where(wrong, np.float32(np.nan), train.values) if self.action == "prune" else flip(train, wrong)
+        return Prepared(targets, flags, scores=probabilities, history=history, notes=notes)
+
+    def _cross_validate(self, train: LabelTable, context: Context) -> tuple[Probabilities, History]:
+        """(N, C) probabilities, each from a network that saw no image of the patient."""
+        fold_of = split_into_folds(train, self.folds, derive(context.seed, "folds"))
+        found: Probabilities = np.full_like(train.values, np.nan)
+        history: History = []
+        for number in range(self.folds):
+            held_out = fold_of == number
+            found[held_out], own = self._predict_fold(train, held_out, number, context)
+            history += own
+        return found, history
+
+    def _predict_fold(
+        self, train: LabelTable, held_out: NDArray[np.bool_], number: int, context: Context
+    ) -> tuple[Probabilities, History]:
+        settings = replace(context.fit, select="last")
+        inputs = (context.images.fingerprint, train.values, held_out, settings, context.seed)
+        with context.stages.enter("fold", *inputs, context.fabric.key) as stage:
+            path = stage.directory / "probabilities.npz"
+            if not stage.finished:
+                learner, others = Method(), train.take(~held_out)
+                networks, history = fit(
+                    learner,
+                    _part(context.images, ~held_out),
+                    others.values,
+                    settings,
+                    outputs=len(train.classes),
+                    fabric=context.fabric,
+                    seed=derive(context.seed, "fold", number),
+                    directory=stage.directory,
+                    what=f"train without fold {number + 1} of {self.folds}",
+                )
+                own = predict(learner, networks, _part(context.images, held_out))
+                write_arrays(path, {"probabilities": own.numpy()})
+                write_json(stage.directory / "history.json", history)
+                stage.finish(images=len(others))
+            return read_arrays(path)["probabilities"], read_json(stage.directory / "history.json")
+
+
+def split_into_folds(table: LabelTable, folds: int, seed: int) -> NDArray[np.intp]:
+    """(N) the fold of each image: patients stay together, and each class is spread evenly."""
+    fold_of = np.full(len(table), folds - 1, dtype=np.intp)
+    rows = np.arange(len(table))
+    for number in range(folds - 1):
+        kept, held_out = split_by_patient(table.take(rows), 1 / (folds - number), derive(seed, number))
+        fold_of[rows[held_out]] = number
+        rows = rows[kept]
+    return fold_of
+
+
+def find_wrong(table: LabelTable, probabilities: Probabilities) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+    """(N, C) labels that cleanlab finds wrong, and what it could not judge.
+
+    Args:
+        table: Labels of N images, 0, 1 or NaN.
+        probabilities: (N, C) from networks that were not trained on the image.
+    """
+    find = _package("filter").find_label_issues
+    wrong = np.zeros(table.values.shape, dtype=np.bool_)
+    notes = []
+    for column, name in enumerate(table.classes):
+        known = ~np.isnan(table.values[:, column])
+        labels = table.values[known, column].astype(np.int64)
+        if len(np.unique(labels)) < 2:
+            notes.append(f"cleanlab: {name} has labels of one kind only and was not judged.")
+            continue
+        positive = probabilities[known, column].astype(np.float64)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            both = np.stack([1 - positive, positive], axis=1)
+            wrong[known, column] = find(labels, both, n_jobs=1)
+        notes += [f"cleanlab: {name}: {warning.message}" for warning in caught]
+    return wrong, tuple(notes)
+
+
+def quality(values: NDArray[np.float32], probabilities: Probabilities) -> tuple[Probabilities, Probabilities]:
+    """(N) cleanlab's score of each image's labels, and (N, C) of each label; lower is more suspect, NaN unknown."""
+    known = ~np.isnan(values)
+    entry = np.where(values == 1, probabilities, np.where(known, 1 - probabilities, np.nan)).astype(np.float32)
+    judged = known.any(axis=1)
+    image = np.full(len(values), np.nan, dtype=np.float32)
+    # The score weighs a row's labels from best to worst, so that one more of the best changes nothing.
+    filled = np.where(known, entry, np.nanmax(entry, axis=1, where=known, initial=0)[:, None])[judged].astype(
+        np.float64
+    )
+    if filled.shape[1] < 2 or not len(filled):
+        image[judged] = filled.mean(axis=1)
+        return image, entry
+    # It looks at nothing but these, so any labels will do that the package accepts: the first class, no other.
+    as_asked = np.concatenate([filled[:, :1], 1 - filled[:, 1:]], axis=1)
+    image[judged] = _package("multilabel_classification").get_label_quality_scores([[0]] * len(filled), as_asked)
+    return image, entry
+
+
+def flip(table: LabelTable, wrong: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """(N, C) labels with the wrong ones turned round, and "No Finding" made to agree in the rows that changed."""
+    values = np.where(wrong, 1 - table.values, table.values)
+    if NO_FINDING in table.classes:
+        nothing = table.classes.index(NO_FINDING)
+        changed = wrong.any(axis=1) & ~np.isnan(values[:, nothing])
+        values[changed, nothing] = ~(values[changed][:, table.findings] == 1).any(axis=1)
+    return values
+
+
+def _part(images: Images, rows: NDArray[np.bool_]) -> Images:
+    return Images(images._store, images.ids[rows], images.device, resident=images.resident)
+
+
+def _package(module: str) -> Any:
+    try:
+        return import_module(f"cleanlab.{module}")  # takes seconds, and the package is an extra
+    except ImportError as error:
+        raise InputError("Method cleanlab needs an extra: pip install 'bomd[cleanlab]'.") from error

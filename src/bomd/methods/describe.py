@@ -1,0 +1,171 @@
+"""What a method says about itself: its docstring and the signature of its constructor, read for people."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from bomd.errors import InputError
+from bomd.methods import METHODS
+from bomd.methods.base import Method
+from bomd.typed import nearest
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One constructor argument of a method.
+
+    Attributes:
+        kind: What may be given, such as `float` or `'images' | 'nodes'`.
+        meaning: Its entry in the `Args` section; empty where another entry speaks for it.
+    """
+
+    name: str
+    kind: str
+    default: Any
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Description:
+    """A method in words.
+
+    Attributes:
+        name: Its key in `METHODS`.
+        line: The sentence that its docstring opens with.
+        sections: What follows "Paper:", "Differs:", "Cost:" and the like, by that word.
+        cost: Image presentations as a factor of plain cross-entropy; the mean where a range is given.
+        base: The method whose settings it starts from.
+    """
+
+    name: str
+    line: str
+    sections: Mapping[str, str]
+    cost: float | None
+    settings: tuple[Setting, ...]
+    base: str | None
+
+
+def describe(name: str) -> Description:
+    """Read one method of `METHODS`."""
+    if name not in METHODS:
+        raise InputError(f"No method {name!r}.{nearest(name, METHODS)}")
+    kind = METHODS[name]
+    text = inspect.cleandoc(kind.__doc__ or "")
+    sections = _sections(text)
+    return Description(
+        name,
+        " ".join(text.partition("\n\n")[0].split()),
+        sections,
+        _factor(sections.get("Cost", "")),
+        _settings(kind),
+        kind.variant_of,
+    )
+
+
+def tables_of(name: str) -> tuple[str, ...]:
+    """The tables of a recipe that a method takes its settings from: that of its base first, then its own."""
+    base = METHODS[name].variant_of if name in METHODS else None
+    return (name,) if base is None else (base, name)
+
+
+def overview(found: Sequence[Description]) -> Table:
+    """All methods for the terminal: what each does, its paper, its cost, and its settings with their defaults."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, caption="`bomd methods NAME` explains one and its settings.")
+    for heading in ("method", "cost", "what it does, where it is from, and its settings"):
+        table.add_column(heading, overflow="fold")
+    for method in found:
+        text = Text(method.line)
+        text.append(f"\nPaper: {method.sections.get('Paper', 'not said')}", style="dim")
+        if method.settings:
+            text.append("\n" + ", ".join(f"{setting.name}={setting.default}" for setting in method.settings))
+        table.add_row(method.name, "?" if method.cost is None else f"{method.cost:g}", text, end_section=True)
+    return table
+
+
+def in_full(method: Description) -> Group:
+    """Everything that a method says about itself, for the terminal."""
+    parts: list[RenderableType] = [Text(f"{method.name}: {method.line}\n", style="bold")]
+    parts += [Text(f"{word}: {text}\n") for word, text in method.sections.items()]
+    if method.base is not None:
+        parts.append(Text(f"It starts from the settings of {method.base} in a recipe.\n"))
+    parts.append(Text(f"Settings, as in --set {method.name}.KEY=VALUE:" if method.settings else "It has no settings."))
+    for setting in method.settings:
+        parts.append(Text.assemble((f"  {setting.name}={setting.default}", "bold"), f"  {setting.kind}"))
+        if setting.meaning:
+            parts.append(Padding(Text(setting.meaning), (0, 0, 0, 6)))
+    return Group(*parts)
+
+
+def _sections(text: str) -> dict[str, str]:
+    """Paragraphs that open with a capitalised word and a colon, each on one line."""
+    found: dict[str, list[str]] = {}
+    current: list[str] | None = None
+    for line in text.splitlines():
+        opening = re.match(r"([A-Z][a-z]+): (.*)", line)
+        if opening:
+            current = found.setdefault(opening[1], [])
+            current.append(opening[2])
+        elif not line.strip():
+            current = None
+        elif current is not None:
+            current.append(line.strip())
+    return {word: " ".join(lines) for word, lines in found.items()}
+
+
+def _factor(cost: str) -> float | None:
+    """The number, or the middle of the range, that a sentence on cost opens with or mentions first."""
+    number = re.search(r"(\d+(?:\.\d+)?)(?:\s*(?:to|-|–)\s*(\d+(?:\.\d+)?))?", cost)
+    if number is None:
+        return None
+    low = float(number[1])
+    return low if number[2] is None else (low + float(number[2])) / 2
+
+
+def _settings(kind: type[Method]) -> tuple[Setting, ...]:
+    hints = typing.get_type_hints(kind.__init__)
+    meanings = _arguments(inspect.cleandoc(kind.__init__.__doc__ or ""))
+    return tuple(
+        Setting(key, _spelt(hints.get(key, Any)), parameter.default, meanings.get(key, ""))
+        for key, parameter in inspect.signature(kind).parameters.items()
+    )
+
+
+def _arguments(text: str) -> dict[str, str]:
+    """The entries of a Google-style `Args` section, each on one line."""
+    section = re.search(r"^Args:\n((?:[ ]+.*\n?|\n)*)", text, flags=re.MULTILINE)
+    entries: dict[str, str] = {}
+    name = ""
+    for line in inspect.cleandoc(section[1]).splitlines() if section else []:
+        entry = re.match(r"(\w+): (.*)", line)
+        if entry:
+            name = entry[1]
+            entries[name] = entry[2]
+        elif name and line.strip():
+            entries[name] += " " + line.strip()
+    return entries
+
+
+def _spelt(hint: Any) -> str:
+    """A type as people write it."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return " | ".join(map(repr, inner))
+    if origin in (types.UnionType, typing.Union):
+        return " | ".join(map(_spelt, inner))
+    if hint is type(None):
+        return "None"
+    if origin is not None:
+        return f"{origin.__name__}[{', '.join('...' if item is Ellipsis else _spelt(item) for item in inner)}]"
+    return str(getattr(hint, "__name__", hint))

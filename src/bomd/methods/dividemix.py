@@ -1,0 +1,214 @@
+"""DivideMix: two networks divide the images for each other by their loss, and learn from mixed images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bomd.errors import InputError
+from bomd.learn.backbone import Network
+from bomd.learn.engine import Batch, Predict, derive
+from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
+from bomd.methods.two_gaussians import Floats, cross_entropies, low_posterior, low_posterior_by_label
+from bomd.tables import Flags, LabelTable, Text
+
+
+class DivideMix(Method):
+    """Trust the labels of images with a small loss in the other network, and guess the others.
+
+    Paper: Li et al., DivideMix, ICLR 2020. Each network's losses are split by two Gaussians; the other network
+    refines the labels of the likely clean part, guesses those of the rest, sharpens both, and learns from mixtures of
+    images. The Clothing1M release gives the guessed images no loss of their own (`unlabelled_weight` 0).
+    Differs: sigmoid per class, sharpened class by class; the penalty pulls the mean prediction of each class towards
+    its prevalence, since towards one half it would ask for 50 % ill; probabilities are averaged, not logits.
+    Both networks learn in the same step, in training mode throughout. A batch is drawn from all images: an image
+    without trust has weight 0 in the first loss instead of a place in a second batch, so that partners are as often
+    clean as images are, not every other time. Every image has a mixing share of its own, and partners follow each
+    other in one random circle. Unknown labels are guessed and have no loss.
+    Found: on 2,000 phantoms of 32 pixels with right labels, 12 epochs and one seed, its mean AUC is .73 where plain
+    cross-entropy has .79, because four images in ten are never trusted. With (.4, .4) noise it has .66 against .57,
+    and 91 % of the images that it rejects are wrong, 83 % of the wrong ones among them.
+    Cost: 6.
+    """
+
+    networks = 2
+    views = 2
+
+    def __init__(
+        self,
+        per_label: bool = False,
+        warmup: int = 2,
+        threshold: float = 0.5,
+        temperature: float = 0.5,
+        mixing: float = 0.5,
+        unlabelled_weight: float = 0.0,
+        ramp: int = 16,
+    ) -> None:
+        """Take the settings.
+
+        Args:
+            per_label: Divide the labels of each class, positive and negative apart, instead of whole images.
+            warmup: Epochs of plain cross-entropy before the first division.
+            threshold: Posterior of the low-loss heap above which a label is trusted.
+            temperature: Below 1 makes refined and guessed labels sharper.
+            mixing: Both parameters of the Beta distribution of mixing shares.
+            unlabelled_weight: Weight of the squared error to guessed labels, once it has grown to the full.
+            ramp: Epochs in which that weight grows.
+        """
+        self.per_label, self.warmup, self.threshold = per_label, warmup, threshold
+        self.temperature, self.mixing = temperature, mixing
+        self.unlabelled_weight, self.ramp = unlabelled_weight, ramp
+        self.dividing = False
+
+    def check(self, train: LabelTable) -> None:
+        if self.temperature <= 0 or self.mixing <= 0:
+            raise InputError(
+                f"dividemix.temperature ({self.temperature:g}) and dividemix.mixing ({self.mixing:g}) must be above 0."
+            )
+
+    def prepare(self, train: LabelTable, context: Context) -> Prepared:
+        self.check(train)
+        count, classes = train.values.shape
+        self.labels, self.seed = train.values, context.seed
+        self.losses = context.buffer((2, count, classes))
+        self.posteriors = context.buffer((2, count, classes if self.per_label else 1)).fill_(1)
+        self.shares = context.buffer((2, 2, count)).fill_(1)  # by network, view and row, new in every epoch
+        self.places = context.buffer((2, 2, count))  # in the circle of partners, likewise
+        self.growing = context.buffer(())
+        self.prevalence = context.buffer((classes,))
+        self.prevalence.copy_(torch.from_numpy(_prevalence(train.values)))
+        idle = context.fit.epochs <= self.warmup
+        notes = (f"dividemix: the warm-up of {self.warmup} epochs is the whole training; nothing is divided.",)
+        return Prepared(train.values, notes=notes if idle else ())
+
+    def buffers(self) -> dict[str, Tensor]:
+        return {"losses": self.losses, "posteriors": self.posteriors}
+
+    def start_epoch(self, epoch: int, predict: Predict) -> None:
+        self.dividing = epoch >= self.warmup
+        if not self.dividing:
+            return
+        logits = predict(lambda networks, images: torch.cat([network(images) for network in networks], dim=1))
+        for number, part in enumerate(logits.chunk(2, dim=1)):
+            losses = cross_entropies(part.numpy(), self.labels)
+            self.losses[number].copy_(torch.from_numpy(losses))
+            self.posteriors[number].copy_(torch.from_numpy(clean_posterior(losses, self.labels, self.per_label)))
+        generator = np.random.default_rng(derive(self.seed, "mix", epoch))
+        self.shares.copy_(torch.from_numpy(generator.beta(self.mixing, self.mixing, self.shares.shape)))
+        self.places.copy_(torch.from_numpy(generator.random(self.places.shape)))
+        grown = min(1.0, (epoch - self.warmup) / self.ramp) if self.ramp else 1.0
+        self.growing.fill_(self.unlabelled_weight * grown)
+
+    def phase(self, epoch: int) -> object:
+        return self.dividing
+
+    def step(self, networks: Sequence[Network], batch: Batch) -> Tensor:
+        views = [batch.view(), batch.view()]
+        if not self.dividing:  # another view for each, or pretrained networks would hardly differ
+            pairs = zip(networks, views, strict=True)
+            return torch.stack([masked_cross_entropy(network(view), batch.targets) for network, view in pairs]).sum()
+        images = torch.cat(views)
+        with torch.no_grad():
+            guesses = torch.stack([network(images).sigmoid().unflatten(0, (2, -1)).mean(0) for network in networks])
+        total = torch.zeros((), device=images.device)
+        for own, network in enumerate(networks):
+            clean = self.posteriors[1 - own][batch.index]
+            known = ~batch.targets.isnan()
+            trusted = (clean > self.threshold) & known
+            refined = clean * batch.targets + (1 - clean) * guesses[own]
+            targets = sharpen(torch.where(trusted, refined, guesses.mean(0)), self.temperature)
+            shares, places = (table[own][:, batch.index].flatten() for table in (self.shares, self.places))
+            total = total + self.mixed_loss(
+                network, images, targets.repeat(2, 1), trusted.repeat(2, 1), known.repeat(2, 1), shares, places
+            )
+        return total
+
+    def mixed_loss(
+        self,
+        network: Network,
+        images: Tensor,
+        targets: Tensor,
+        trusted: Tensor,
+        known: Tensor,
+        shares: Tensor,
+        places: Tensor,
+    ) -> Tensor:
+        """The loss of one network on mixtures.
+
+        Args:
+            images: (2B, channels, H, W) both views.
+            targets: (2B, C) refined or guessed.
+            trusted: (2B, C) labels that count in the cross-entropy.
+            known: (2B, C) labels that count at all.
+            shares: (2B) in [0, 1], of which the larger side belongs to the image itself.
+            places: (2B) in the circle of partners.
+        """
+        order = places.argsort()
+        partner = torch.empty_like(order)
+        partner[order] = order.roll(1)
+        share = torch.maximum(shares, 1 - shares)[:, None]
+        mixed = torch.lerp(images[partner], images, share[:, :, None, None])
+        aim = torch.lerp(targets[partner], targets, share)
+        logits = network(mixed)
+        predicted = logits.sigmoid()
+        entries = aim * F.softplus(-logits) + (1 - aim) * F.softplus(logits)
+        guessed = known & ~trusted
+        mean = (predicted * known).sum(0) / known.sum(0).clamp(min=1)
+        return (
+            _mean(entries, trusted)
+            + self.growing * _mean((predicted - aim) ** 2, guessed)
+            + (divergence(self.prevalence, mean) * known.any(0)).sum()
+        )
+
+    def flags(self, ids: Text) -> Flags:
+        """What the last division says of (N) training images: noisy where the networks' mean posterior is low."""
+        losses, posteriors = self.losses.mean(0).cpu().numpy(), self.posteriors.mean(0).cpu().numpy()
+        noisy = np.asarray((posteriors <= self.threshold).any(axis=1))
+        return Flags(ids, noisy, -_row_means(losses).astype(np.float32), -losses)
+
+
+def clean_posterior(losses: Floats, labels: NDArray[np.float32], per_label: bool) -> Floats:
+    """(N, C) posterior that each label is clean, or (N, 1) that each image is, by its mean loss.
+
+    Args:
+        losses: (N, C) cross-entropy of every label, NaN where there is none.
+        labels: (N, C)
+        per_label: Whether to judge labels one by one.
+    """
+    return low_posterior_by_label(losses, labels) if per_label else low_posterior(_row_means(losses))[:, None]
+
+
+def sharpen(probabilities: Tensor, temperature: float) -> Tensor:
+    """Move probabilities away from one half: p^(1/T) / (p^(1/T) + (1 - p)^(1/T)), any shape."""
+    return torch.sigmoid(torch.logit(probabilities, eps=1e-6) / temperature)
+
+
+def divergence(prevalence: Tensor, mean: Tensor) -> Tensor:
+    """(C) Kullback-Leibler divergence of one Bernoulli distribution per class from another."""
+    mean = mean.clamp(1e-4, 1 - 1e-4)
+    rest = 1 - prevalence
+    own = torch.xlogy(prevalence, prevalence) + torch.xlogy(rest, rest)
+    # The logarithm of the mean stands alone, since the gradient of 0 log 0 is not a number.
+    return own - prevalence * mean.log() - rest * (-mean).log1p()
+
+
+def _mean(entries: Tensor, chosen: Tensor) -> Tensor:
+    """Mean of the chosen entries; 0 where none is."""
+    return (entries * chosen).sum() / chosen.sum().clamp(min=1)
+
+
+def _row_means(values: NDArray[np.floating]) -> Floats:
+    """(N) mean over the labels that are there, NaN where none is."""
+    known = ~np.isnan(values)
+    sums, counts = np.where(known, values, 0).sum(axis=1, dtype=np.float64), known.sum(axis=1)
+    return np.asarray(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
+
+
+def _prevalence(labels: NDArray[np.float32]) -> Floats:
+    """(C) share of positives among the labels that are there."""
+    return np.nan_to_num(_row_means(labels.T))

@@ -1,0 +1,112 @@
+"""FINE: keep the labels whose images lie along the main direction of their class."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bomd.errors import InputError
+from bomd.learn.engine import Predict
+from bomd.methods.base import Context, Method, Prepared
+from bomd.methods.two_gaussians import low_posterior
+from bomd.tables import LabelTable
+
+
+class Fine(Method):
+    """Learn from images whose features agree with the leading eigenvector of each of their classes.
+
+    Paper: Kim et al., FINE, NeurIPS 2021. Features of a class have one main direction; the cosine to it is split by
+    two Gaussians, and training goes on with the samples in the upper heap. The release takes the absolute cosine,
+    the paper the squared projection.
+    Differs: each positive label, "No Finding" among them, is judged in its class, and an image is kept if all its
+    positive labels are (`per_label` drops the labels instead); the next round's direction comes from the labels
+    kept in that class. Negative labels are not judged. Cosines are scaled to [0, 1] in each class before they are
+    split, so that the least variance is relative to their range. Rejected images stay in the batches with weight 0,
+    so that a batch learns from fewer images.
+    Found: on 2,000 phantoms of 32 pixels with right labels, 12 epochs and one seed, its mean AUC is .68 where plain
+    cross-entropy has .79, because two Gaussians always find a lower heap and over half of the images go; dropping
+    labels instead (`per_label`) gives .76. With (.4, .4) noise it is slightly ahead, with 24 % wrong among the kept
+    images against 40 % among all.
+    Cost: 1.1.
+    """
+
+    def __init__(
+        self,
+        per_label: bool = False,
+        warmup: int = 3,
+        every: int = 3,
+        threshold: float = 0.5,
+        fewest: int = 50,
+    ) -> None:
+        """Take the settings.
+
+        Args:
+            per_label: Drop rejected positive labels from the loss instead of their images.
+            warmup: Epochs of plain cross-entropy before the first selection.
+            every: Epochs between selections.
+            threshold: Posterior of the upper heap above which a label is kept.
+            fewest: Classes with fewer positive labels keep all of them.
+        """
+        self.per_label, self.warmup, self.every = per_label, warmup, every
+        self.threshold, self.fewest = threshold, fewest
+
+    def check(self, train: LabelTable) -> None:
+        if self.every < 1:
+            raise InputError(f"fine.every is {self.every}, but at least 1 epoch lies between two selections.")
+
+    def prepare(self, train: LabelTable, context: Context) -> Prepared:
+        self.check(train)
+        self.positive = torch.from_numpy(train.values >= 0.5)
+        self.clean = context.buffer(train.values.shape).fill_(1)
+        idle = context.fit.epochs <= self.warmup
+        notes = (f"fine: the warm-up of {self.warmup} epochs is the whole training; nothing is selected.",)
+        return Prepared(train.values, notes=notes if idle else ())
+
+    def buffers(self) -> dict[str, Tensor]:
+        return {"clean": self.clean}
+
+    def start_epoch(self, epoch: int, predict: Predict) -> None:
+        if epoch < self.warmup or (epoch - self.warmup) % self.every:
+            return
+        features = predict(lambda networks, images: networks[0].features(images))
+        self.clean.copy_(self.select(features, self.clean.cpu() > 0))
+
+    def select(self, features: Tensor, before: Tensor) -> Tensor:
+        """(N, C) whether each label is kept; all but positive ones are.
+
+        Args:
+            features: (N, F)
+            before: (N, C) what was kept last time, from which the directions come.
+        """
+        kept = torch.ones_like(self.positive)
+        for column in range(self.positive.shape[1]):
+            rows = self.positive[:, column].nonzero().flatten()
+            if len(rows) < self.fewest:
+                continue
+            scores = alignment(features[rows], before[rows, column])
+            high = low_posterior(-scores.numpy(), iterations=100, tolerance=1e-6)  # as the release does
+            kept[rows, column] = torch.from_numpy(high > self.threshold)
+        return kept
+
+    def loss(self, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:
+        known = ~targets.isnan()
+        labels = torch.where(known, targets, torch.zeros_like(targets))
+        clean = self.clean[index]
+        weights = known * (clean if self.per_label else clean.amin(dim=1, keepdim=True))
+        entries = labels * F.softplus(-logits) + (1 - labels) * F.softplus(logits)
+        return (entries * weights).sum() / weights.sum().clamp(min=1)
+
+
+def alignment(features: Tensor, trusted: Tensor) -> Tensor:
+    """(N) absolute cosine of each feature vector to the main direction of the trusted ones.
+
+    Args:
+        features: (N, F) of the images of one class.
+        trusted: (N) the images that decide about the direction; all do where none is trusted.
+    """
+    exact = features.double()
+    chosen = exact[trusted] if trusted.any() else exact
+    # The F x F matrix, because a decomposition of the features themselves would make N x N numbers.
+    directions: Tensor = torch.linalg.eigh(chosen.T @ chosen).eigenvectors
+    return (F.normalize(exact, dim=1) @ directions[:, -1]).abs()
