@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import json
 import re
 import shutil
@@ -17,6 +18,11 @@ import pytest
 from PIL import Image
 
 from bomd.cli import main
+from bomd.errors import InputError
+from bomd.measure.experiment import make_method
+from bomd.measure.plan import configure
+from bomd.methods import METHODS
+from bomd.methods.describe import tables_of
 
 # Small enough for seconds, large enough that every class of the demo has positives somewhere.
 TINY = [
@@ -281,11 +287,66 @@ class TestMistakes:
         assert (own_data / "labels.csv").read_text().startswith("image,Mass,Edema")
 
 
+class TestMethods:
+    def test_all_are_listed_and_one_is_explained(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert bomd("methods") == 0
+        listed = capsys.readouterr().out
+        for name in METHODS:
+            assert re.search(rf"^ ?{re.escape(name)} ", listed, flags=re.MULTILINE)
+        assert bomd("methods", "bomd-paper") == 0
+        shown = capsys.readouterr().out
+        for part in ("Paper: ", "Differs: ", "settings of bomd", "neighbours=10  int", "--set bomd-paper.KEY=VALUE"):
+            assert part in shown
+        assert bomd("methods", "bodm") == 2
+        assert "Did you mean 'bomd'" in one_line_error(capsys)
+
+    @pytest.mark.parametrize("name", METHODS)
+    def test_every_setting_of_every_method_can_be_given(self, name: str) -> None:
+        """At its default, written as on the command line; the base's table counts for a variant."""
+        given = [
+            (key, parameter.default)
+            for key, parameter in inspect.signature(METHODS[name]).parameters.items()
+            if isinstance(parameter.default, bool | int | float | str)
+        ]
+        for table in tables_of(name):
+            for key, default in given:
+                config = configure("demo", name, overrides=[f"{table}.{key}={json.dumps(default)}"])
+                assert config.settings[table][key] == default
+                make_method(config)
+        with pytest.raises(InputError, match=rf"{re.escape(name)}: unknown key 'nonsense'"):
+            configure("demo", name, overrides=[f"{name}.nonsense=1"])
+
+
+@pytest.mark.slow
+@pytest.mark.slow
+def test_benchmark_lists_what_failed_and_keeps_what_did_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "benchmark",
+        "demo",
+        "--methods",
+        "bce,bomd",
+        "--seeds",
+        "0",
+        "--no-report",
+        "--runs",
+        str(tmp_path / "runs"),
+    ]
+    words += ["--results", str(tmp_path / "toy.jsonl"), *sets(*TINY)]
+    assert bomd(*words, *sets("bomd.neighbours=5000")) == 1
+    said = capsys.readouterr().err
+    assert "2 runs, of which 0 are finished already" in said
+    assert re.search(r"^1 of 2 runs failed:\nbomd, seed 0: bomd.neighbours is 5000", said, flags=re.MULTILINE)
+    rows = list(csv.DictReader((tmp_path / "toy.csv").open()))
+    assert {row["method"] for row in rows} == {"bce"}
+    assert float(rows[0]["peak_memory_mb"]) > 100
+    assert not list(tmp_path.glob("runs/**/report.html"))
+
+
 def test_help_is_quick_and_names_every_command() -> None:
     start = time.perf_counter()
     done = subprocess.run([sys.executable, "-m", "bomd.cli", "--help"], capture_output=True, text=True)
     assert done.returncode == 0
-    for command in ("demo", "run", "benchmark", "report", "embed", "predict"):
+    for command in ("demo", "run", "methods", "benchmark", "report", "embed", "predict"):
         assert command in done.stdout
     loaded = subprocess.run(
         [sys.executable, "-c", "import sys, bomd.cli; print('torch' in sys.modules)"],

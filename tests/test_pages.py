@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from pathlib import Path
 from types import ModuleType
@@ -9,11 +10,14 @@ from types import ModuleType
 import pytest
 
 from bomd.measure.benchmark import read_records, write_tables
+from bomd.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
 RECORDS = sorted((ROOT / "results").glob("*.jsonl"))
+COMPARED = [path for path in RECORDS if path.stem.startswith("methods-")]
 
 
+@functools.cache
 def script(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec is not None
@@ -27,6 +31,42 @@ def test_pages_are_what_the_records_say() -> None:
     pages = script("result_pages")
     assert (ROOT / "docs" / "demo.md").read_text() == pages.demo_page()
     assert (ROOT / "docs" / "nih-small.md").read_text() == pages.nih_page()
+    speed = script("speed_page")
+    assert (ROOT / "docs" / "speed.md").read_text() == speed.page(speed.read())
+
+
+def asked(text: str) -> list[str]:
+    """The methods that a page says it is about; those added since are not missing from it."""
+    (line,) = [line for line in text.splitlines() if line.startswith(script("method_pages").ASKED)]
+    return line.removeprefix(script("method_pages").ASKED).partition(".")[0].split(", ")
+
+
+@pytest.mark.parametrize("records", COMPARED, ids=lambda path: path.stem)
+def test_comparisons_are_what_the_records_say(records: Path, tmp_path: Path) -> None:
+    pages, found = script("method_pages"), read_records(records)
+    text = (ROOT / "docs" / f"{records.stem}.md").read_text()
+    methods = asked(text)
+    assert {record["config"]["method"] for record in found} <= {*methods} <= {*METHODS}
+    assert text == pages.page(records.name, found, methods)
+    own = pages.comparison_file(records)
+    pages.write_comparison(pages.comparisons(found, methods), tmp_path / own.name)
+    for suffix in (".csv", ".md"):
+        assert own.with_suffix(suffix).read_text() == (tmp_path / own.name).with_suffix(suffix).read_text()
+
+
+def test_no_comparison_is_without_records() -> None:
+    assert {path.stem for path in (ROOT / "docs").glob("methods-*.md")} == {path.stem for path in COMPARED}
+
+
+def test_a_page_of_methods_says_what_is_there_and_what_is_missing() -> None:
+    """On records of two methods; a third is asked for."""
+    pages, found = script("method_pages"), read_records(ROOT / "results" / "demo.jsonl")
+    text = pages.page("demo.jsonl", found, ["bce", "bomd", "bomd-paper"])
+    assert asked(text) == ["bce", "bomd", "bomd-paper"]
+    assert "6 of 36 runs are in" in text  # three methods, four levels of noise, three seeds
+    assert "| bce | missing | missing | 0.639 ± 0.025 | missing |" in text
+    assert "- bomd: no noise; (0.2, 0.2); (0.6, 0.6) (seeds 0, 1, 2)" in text
+    assert "3,593 training images (phantom) at 64 px, small from random weights, 12 epochs" in text
 
 
 @pytest.mark.parametrize("records", RECORDS, ids=lambda path: path.stem)

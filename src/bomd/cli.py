@@ -17,7 +17,6 @@ from rich.table import Table
 from bomd.errors import InputError
 
 if TYPE_CHECKING:
-    from bomd.config import Config
     from bomd.data.chosen import Chosen
     from bomd.describe.labelspace import LabelSpace
     from bomd.runs import Run
@@ -63,7 +62,14 @@ def demo(root: Root = Path("runs"), overrides: Overrides = None) -> None:
 
     Needs no data, no GPU and no network. Trains on one hospital with wrong labels, tests on another with right ones.
     """
-    _benchmark([_config("demo", method, None, overrides) for method in ("bce", "bomd")], root)
+    from bomd import progress
+    from bomd.measure import experiment
+    from bomd.measure import report as pages
+    from bomd.measure.plan import configure
+
+    configs = [configure("demo", method, None, overrides or ()) for method in ("bce", "bomd")]
+    done = [experiment.run(config, root) for config in progress.track(configs, "runs")]
+    _print_results(done, pages.write_report(done, root / configs[0].name / "report.html"))
 
 
 @app.command()
@@ -74,18 +80,38 @@ def run(
     root: Root = Path("runs"),
     overrides: Overrides = None,
 ) -> None:
-    """Do one experiment. Interrupted or killed, the same command continues where it stopped."""
-    from bomd.measure import experiment, report
+    """Do one experiment. Interrupted or killed, the same command continues where it stopped.
 
-    done = experiment.run(_config(recipe, method, seed, overrides), root)
-    page = report.write_report([done], done.directory / "report.html")
-    _print_results([done], page)
+    On several GPUs or machines: `torchrun --nproc-per-node 8 -m bomd.cli run RECIPE`; see docs/speed.md.
+    """
+    from bomd import processes
+    from bomd.measure import experiment, report
+    from bomd.measure.plan import configure
+
+    done = experiment.run(configure(recipe, method, seed, overrides or ()), root)
+    if not processes.first():
+        return
+    _print_results([done], report.write_report([done], done.directory / "report.html"))
+
+
+@app.command()
+def methods(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this one in full.")] = None,
+) -> None:
+    """List the methods with what they do, the paper, the cost as a factor of plain training, and their settings.
+
+    A setting is given as `--set NAME.KEY=VALUE`, or in the table `[NAME]` of a recipe.
+    """
+    from bomd.methods import METHODS
+    from bomd.methods.describe import describe, in_full, overview
+
+    Console().print(overview([describe(known) for known in METHODS]) if name is None else in_full(describe(name)))
 
 
 @app.command()
 def benchmark(
-    recipe: Recipe,
-    methods: Annotated[str, typer.Option(help="Methods to compare, separated by commas.")] = "bce,bomd",
+    recipes: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="TOML files, or names as for `run`.")],
+    methods: Annotated[str, typer.Option(help="Methods to compare, separated by commas, or all.")] = "bce,bomd",
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "0,1,2",
     cells: Annotated[
         list[str] | None,
@@ -95,30 +121,43 @@ def benchmark(
             help="One column of the comparison: settings separated by spaces (repeatable).",
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Runs at the same time; small ones leave a GPU mostly idle.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time; small ones leave a GPU mostly idle.")] = 1,
     results: Annotated[
         Path | None,
         typer.Option(help="Add the runs to this .jsonl of records, and write .csv and .md tables beside it."),
     ] = None,
+    page: Annotated[bool, typer.Option("--report/--no-report", help="Gather all runs in one HTML page.")] = True,
     root: Root = Path("runs"),
     overrides: Overrides = None,
 ) -> None:
-    """Compare methods over seeds on one recipe; finished runs are not repeated.
+    """Compare methods over seeds, on one recipe or several; finished runs are not repeated.
+
+    A run that fails does not stop the others; it is listed at the end, and the exit code is 1. The same command
+    goes on where it stopped, whatever stopped it.
 
     For example: bomd benchmark demo --methods bce,bomd --seeds 0,1,2 --cell 'noise.rows=0.2' --cell 'noise.rows=0.4'
     """
+    from bomd.measure import plan
+    from bomd.measure import report as pages
+    from bomd.measure.benchmark import add_records, run_all
+    from bomd.measure.comparison import write_results
+
     try:
         numbers = [int(seed) for seed in seeds.split(",")]
     except ValueError:
         raise InputError(f"--seeds {seeds!r}: write whole numbers separated by commas.") from None
-    names = [name.strip() for name in methods.split(",")]
-    configs = [
-        _config(recipe, method, seed, [*(overrides or []), *cell.split()])
-        for cell in cells or [""]
-        for method in names
-        for seed in numbers
-    ]
-    _benchmark(configs, root, jobs, results)
+    names = None if methods == "all" else [name.strip() for name in methods.split(",")]
+    configs = plan.grid(recipes, names, numbers, cells or ("",), overrides or ())
+    outcome = run_all(configs, root, jobs, Console(stderr=True), results)
+    if results is not None and outcome.done:
+        write_results(add_records(outcome.done, results), results)
+    if outcome.done:
+        folder = root if len({config.name for config in configs}) > 1 else root / configs[0].name
+        _print_results(outcome.done, pages.write_report(outcome.done, folder / "report.html") if page else None)
+    if outcome.failed:
+        reasons = [f"\n{name}: {reason}" for name, reason in outcome.failed.items()]
+        _complain(f"{len(reasons)} of {len(configs)} runs failed:{''.join(reasons)}")
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -141,10 +180,11 @@ def tables(
 ) -> None:
     """Add finished runs to a file of records, and write its .csv and .md tables anew."""
     from bomd import runs
-    from bomd.measure import benchmark as comparison
+    from bomd.measure.benchmark import add_records
+    from bomd.measure.comparison import write_results
 
-    found = comparison.add_records(runs.find(places) if places else [], records)
-    comparison.write_tables(found, records)
+    found = add_records(runs.find(places) if places else [], records)
+    write_results(found, records)
     print(f"{len(found)} runs: {records.with_suffix('.csv')}, {records.with_suffix('.md')}")
 
 
@@ -196,6 +236,24 @@ def predict(
 
         write_text(output, table.getvalue())
         print(f"{len(predicted)} images: {output}")
+
+
+@app.command()
+def export(
+    model: Annotated[Path, typer.Argument(help="A finished run, or its model folder.")],
+    output: Annotated[Path, typer.Argument(help="The .onnx file to write.")],
+) -> None:
+    """Write a trained classifier as one ONNX file, for use without PyTorch.
+
+    It takes square grey images of the model's size and gives probabilities; class names and size are in its metadata.
+    The file is run once with onnxruntime and kept only if it gives what PyTorch gives. Needs `bomd[onnx]`.
+    """
+    from bomd.learn import model as models
+    from bomd.learn.export import export_onnx
+
+    opened = models.load(model, "cpu")
+    difference = export_onnx(opened, output)
+    print(f"{output}: {len(opened.classes)} findings at {opened.size} px; differs from PyTorch by {difference:.1g}")
 
 
 @app.command()
@@ -291,9 +349,10 @@ def labels(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: bad input is one line and exit code 2, never a traceback."""
-    from bomd import progress
+    from bomd import processes, progress
 
-    progress.enable()
+    if processes.first():
+        progress.enable()
     try:
         code = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
     except InputError as error:
@@ -305,24 +364,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         code = _fail(error.format_message())
     except KeyboardInterrupt:
-        Console(stderr=True).print("Interrupted. The same command continues where it stopped.")
         code = 130
+    if code == 130:  # Typer, too, makes this of an interrupt
+        Console(stderr=True).print("Interrupted. The same command continues where it stopped.")
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _fail(message: str) -> int:
-    Console(stderr=True, soft_wrap=True).print(f"Error: {message}", style="red", markup=False, highlight=False)
+    _complain(f"Error: {message}")
     return 2
 
 
-def _config(recipe: str, method: str | None, seed: int | None, overrides: Sequence[str] | None) -> Config:
-    from bomd.config import load
-    from bomd.methods import METHODS
-    from bomd.recipes import find_recipe
-
-    given = [f'method="{method}"'] if method is not None else []
-    given += [f"seed={seed}"] if seed is not None else []
-    return load(find_recipe(recipe), METHODS, [*(overrides or []), *given])
+def _complain(text: str) -> None:
+    Console(stderr=True, soft_wrap=True).print(text, style="red", markup=False, highlight=False)
 
 
 def _choose(name: str, root: Path | None, overrides: Sequence[str] | None) -> Chosen:
@@ -333,16 +387,6 @@ def _choose(name: str, root: Path | None, overrides: Sequence[str] | None) -> Ch
     for text in overrides or ():
         override(options, text)
     return choose(name, root, options)
-
-
-def _benchmark(configs: Sequence[Config], root: Path, jobs: int = 1, results: Path | None = None) -> None:
-    from bomd.measure import benchmark as comparison
-    from bomd.measure import report as pages
-
-    done = comparison.run_all(configs, root, jobs)
-    if results is not None:
-        comparison.write_tables(comparison.add_records(done, results), results)
-    _print_results(done, pages.write_report(done, root / configs[0].name / "report.html"))
 
 
 def _print_similarities(space: LabelSpace) -> None:
@@ -369,12 +413,12 @@ def _print_counts(title: str, headings: Sequence[str], rows: Iterable[tuple[str,
     Console().print(table)
 
 
-def _print_results(done: Sequence[Run], page: Path) -> None:
+def _print_results(done: Sequence[Run], page: Path | None) -> None:
     from bomd.measure.report import summary_table
 
-    console = Console()
-    console.print(summary_table(done))
-    console.print(f"Report: {page}", highlight=False, soft_wrap=True)
+    Console().print(summary_table(done))
+    if page is not None:
+        Console().print(f"Report: {page}", highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

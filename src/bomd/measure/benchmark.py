@@ -9,65 +9,106 @@ from __future__ import annotations
 import csv
 import io
 import json
-import multiprocessing
-import os
 import statistics
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bomd import progress, runs
+from rich.console import Console
+
+from bomd import runs
 from bomd.config import Config
 from bomd.errors import InputError
-from bomd.files import read_json, write_text
-from bomd.measure import experiment
+from bomd.files import fingerprint, read_json, write_text
+from bomd.measure import experiment, workers
+from bomd.measure.live import Board
+from bomd.measure.plan import announce, cost
+from bomd.methods.describe import tables_of
 
 Record = dict[str, Any]
 
 
-def run_all(configs: Sequence[Config], root: Path, jobs: int = 1) -> list[runs.Run]:
+@dataclass(frozen=True)
+class Outcome:
+    """What came of many runs: those that finished, in the order asked for, and why the others did not."""
+
+    done: list[runs.Run]
+    failed: dict[str, str]  # name of the run -> reason
+
+
+def run_all(
+    configs: Sequence[Config],
+    root: Path,
+    jobs: int = 1,
+    console: Console | None = None,
+    results: Path | None = None,
+    command: Sequence[str] = workers.COMMAND,
+) -> Outcome:
     """Do every run that is not finished yet, several at once if asked; small runs leave a GPU mostly idle.
 
-    Names and settings of all are checked before the first starts. A run that fails does not stop the others.
+    Names and settings of all are checked before the first starts, and that every dataset is there. The most expensive
+    runs start first, so that none of them is left over at the end. A run that fails does not stop the others.
+
+    Args:
+        console: Where to show how far it is.
+        results: A file of records to add each run to as soon as it is finished.
+        command: Starts a process that does runs; see `bomd.measure.workers`.
     """
     for config in configs:
         experiment.make_method(config)
-    if jobs <= 1:
-        return [experiment.run(config, root) for config in progress.track(configs, "runs")]
-    finished, problems = {}, []
-    fresh = multiprocessing.get_context("spawn")  # a fork of a process that uses a GPU cannot use it
-    threads = max(1, (os.cpu_count() or 1) // jobs)
-    with (
-        ProcessPoolExecutor(jobs, mp_context=fresh, initializer=_limit_threads, initargs=(threads,)) as pool,
-        progress.bar("runs", len(configs)) as advance,
-    ):
-        waiting = {pool.submit(experiment.run, config, root): place for place, config in enumerate(configs)}
-        for future in as_completed(waiting):
-            try:
-                finished[waiting[future]] = future.result()
-            except Exception as error:
-                problems.append(f"{configs[waiting[future]].method}, seed {configs[waiting[future]].seed}: {error}")
-                progress.say(f"failed: {problems[-1]}")
-            advance()
-    if not finished:
-        raise InputError(f"No run finished. The first problem: {problems[0]}")
-    return [finished[place] for place in sorted(finished)]
+    located = {place: runs.locate(root, config) for place, config in enumerate(configs)}
+    finished = {place: run for place, run in located.items() if run.finished}
+    waiting = [place for place in located if place not in finished]
+    waiting.sort(key=lambda place: -cost(configs[place]))
+    data = {fingerprint(configs[place].train, configs[place].test): configs[place] for place in waiting}
+    for config in data.values():
+        experiment.read_labels(config)
+    board, failed = Board(configs, console), {}
+    for place, run in finished.items():
+        board.run_finished(place, run.result(), already=True)
+    if console is not None:
+        console.print(announce(configs, finished, jobs), highlight=False, markup=False, soft_wrap=True)
+    before = read_records(results) if results is not None and results.exists() else []
+    records = {place: record_of(run) for place, run in finished.items() if results is not None}
+    with board.shown(), closing(workers.work([configs[place] for place in waiting], root, jobs, command)) as events:
+        for event in events:
+            place = waiting[event.place]
+            if event.state == "running":
+                board.run_started(place)
+            elif event.state == "failed":
+                failed[board.name(place)] = event.reason
+                board.run_failed(place, event.reason)
+            else:
+                finished[place] = located[place]
+                board.run_finished(place, located[place].result())
+                if results is not None:
+                    records[place] = record_of(located[place])
+                    write_records([*before, *(records[known] for known in sorted(records))], results)
+    return Outcome([finished[place] for place in sorted(finished)], failed)
 
 
 def add_records(done: Sequence[runs.Run], path: Path) -> list[Record]:
     """Add finished runs to a file of records, replacing older records of the same run; return all that it holds."""
-    records = {_key(record): record for record in read_records(path)} if path.exists() else {}
-    for run in done:
-        record = {
-            "run": run.directory.name,
-            "config": _without_folders(run.config()),
-            "result": _rounded(run.result()),
-            "environment": read_json(run.directory / "environment.json"),
-        }
-        records[_key(record)] = record
-    write_text(path, "".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records.values()))
-    return list(records.values())
+    return write_records([*(read_records(path) if path.exists() else []), *map(record_of, done)], path)
+
+
+def record_of(run: runs.Run) -> Record:
+    """What is kept of a finished run."""
+    return {
+        "run": run.directory.name,
+        "config": _without_folders(run.config()),
+        "result": _rounded(run.result()),
+        "environment": read_json(run.directory / "environment.json"),
+    }
+
+
+def write_records(records: Sequence[Record], path: Path) -> list[Record]:
+    """Write a file of records; of several of the same run the last takes the place of the first."""
+    unique = {_key(record): record for record in records}
+    write_text(path, "".join(json.dumps(record, separators=(",", ":")) + "\n" for record in unique.values()))
+    return list(unique.values())
 
 
 def read_records(path: Path) -> list[Record]:
@@ -80,12 +121,21 @@ def read_records(path: Path) -> list[Record]:
 def write_tables(records: Sequence[Record], path: Path) -> None:
     """Write one CSV row per run and test set, and beside it the mean and spread over seeds as Markdown."""
     rows = [row for record in records for row in _rows(record)]
+    unknown = [key for key in NEWER if all(row[key] is None for row in rows)]
+    write_csv(path.with_suffix(".csv"), [_without(row, unknown) for row in rows])
+    write_text(path.with_suffix(".md"), summary(rows))
+
+
+def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write rows of the same keys, which are the head of the table."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    write_text(path.with_suffix(".csv"), stream.getvalue())
-    write_text(path.with_suffix(".md"), summary(rows))
+    write_text(path, stream.getvalue())
+
+
+NEWER = ("runs_at_once", "peak_gpu_memory_mb")  # columns that records of the first version do not have
 
 
 COLUMNS = {
@@ -100,14 +150,14 @@ COLUMNS = {
 def summary(rows: Sequence[dict[str, Any]]) -> str:
     """Mean and sample standard deviation over seeds, as Markdown; empty columns are left out."""
     columns = {key: title for key, title in COLUMNS.items() if any(row[key] is not None for row in rows)}
-    noisy = any(row["noise"] != "none" for row in rows)
-    heads = ["method", *(["noise"] if noisy else []), "test set", "seeds", *columns.values()]
+    noisy, several = any(row["noise"] != "none" for row in rows), len({row["name"] for row in rows}) > 1
+    heads = [*["data"] * several, "method", *["noise"] * noisy, "test set", "seeds", *columns.values()]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
-        groups.setdefault((row["method"], row["noise"], row["test"]), []).append(row)
-    for (method, noise, test), group in groups.items():
-        cells = [method, *([noise] if noisy else []), test, str(len(group))]
+        groups.setdefault((row["name"], row["method"], row["noise"], row["test"]), []).append(row)
+    for (name, method, noise, test), group in groups.items():
+        cells = [*[name] * several, method, *[noise] * noisy, test, str(len(group))]
         cells += [_spread([row[column] for row in group]) for column in columns]
         lines.append("| " + " | ".join(cells) + " |")
     devices = sorted({f"{row['device']}, torch {row['torch']}" for row in rows})
@@ -146,7 +196,9 @@ def _rows(record: Record) -> list[dict[str, Any]]:
             "flagged": result["flagged"]["images"] if result["flagged"] else None,
             "seconds": result["seconds"],
             "images_presented": result["images_presented"],
+            "runs_at_once": environment.get("runs_at_once"),
             "peak_memory_mb": environment["peak_memory_mb"],
+            "peak_gpu_memory_mb": environment.get("peak_gpu_memory_mb"),
             "device": environment["device"],
             "torch": environment["versions"]["torch"],
             "commit": environment["commit"],
@@ -178,9 +230,25 @@ def _rounded(value: Any) -> Any:
     return round(value, 4) if isinstance(value, float) else value
 
 
-def _key(record: Record) -> tuple[str, ...]:
-    config = record["config"]
-    return (config["name"], config["method"], record["run"])
+def effective(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The saved settings that decide about a run: not those of other methods, nor where the data lay."""
+    own = {name: settings for name, settings in config["settings"].items() if name in tables_of(config["method"])}
+    settings: dict[str, Any] = _without_roots({**config, "settings": own})
+    return settings
+
+
+def _without_roots(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_roots(item) for key, item in value.items() if not key.endswith("root")}
+    return value
+
+
+def _without(row: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key not in keys}
+
+
+def _key(record: Record) -> str:
+    return fingerprint(effective(record["config"]))
 
 
 def _spread(values: Sequence[float | None]) -> str:
@@ -189,9 +257,3 @@ def _spread(values: Sequence[float | None]) -> str:
         return ""
     spread = f" ± {statistics.stdev(known):.3f}" if len(known) > 1 else ""
     return f"{statistics.fmean(known):.3f}{spread}"
-
-
-def _limit_threads(count: int) -> None:
-    import torch
-
-    torch.set_num_threads(count)
