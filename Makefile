@@ -2,10 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+JOBS ?= 2
 # uv does not read pip's settings, so a folder of local wheels that pip knows of is handed on.
 UV := UV_FIND_LINKS="$${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}" $(BIN)/uv pip install --quiet --python $(BIN)/python
 
-.PHONY: demo test check bench results docs clean
+.PHONY: demo test check bench methods results docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/bomd demo
@@ -18,8 +19,17 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.demo
-	$(BIN)/python -m bomd.bench
+# The CPU's timings into results/speed.csv and docs/speed.md; on a GPU: python -m bomd.bench gpu --results results/speed.csv
+bench: $(VENV)/.dev
+	$(BIN)/python -m bomd.bench cpu --results results/speed.csv
+	$(BIN)/python scripts/speed_page.py
+
+# Every method on phantoms: minutes on a GPU, hours on two cores; what is finished is not done again.
+methods: $(VENV)/.dev
+	$(BIN)/bomd benchmark demo --methods all --jobs $(JOBS) --no-report --set name=methods-demo \
+		--cell noise.rows=0.0 --cell 'noise.rows=0.2 noise.labels=0.2' --cell 'noise.rows=0.4 noise.labels=0.4' \
+		--cell 'noise.rows=0.6 noise.labels=0.6' --results results/methods-demo.jsonl
+	$(BIN)/python scripts/method_pages.py
 
 # Every number and picture in the README and docs that needs no data: about twenty minutes on 2 cores.
 results: $(VENV)/.demo
