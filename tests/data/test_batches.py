@@ -49,6 +49,17 @@ def test_iterating_gives_every_position_once_in_order(store: Store, resident: bo
 
 
 @pytest.mark.parametrize("resident", [False, True])
+@pytest.mark.parametrize("rows", [slice(7), np.arange(31) % 3 == 0])
+def test_some_of_the_images(store: Store, resident: bool, rows: slice | np.ndarray) -> None:
+    part = Images(store, store.ids[5:36], CPU, resident=resident).take(rows)
+    fresh = Images(store, store.ids[5:36][rows], CPU, resident=resident)
+    assert part.ids.tolist() == fresh.ids.tolist()
+    assert (part.resident, part.fingerprint) == (resident, fresh.fingerprint)
+    everything = torch.arange(len(part))
+    assert torch.equal(part.batch(everything), fresh.batch(everything))
+
+
+@pytest.mark.parametrize("resident", [False, True])
 def test_no_positions_give_no_batches(store: Store, resident: bool) -> None:
     assert list(Images(store, store.ids, CPU, resident=resident).iterate(torch.zeros(0, dtype=torch.long), 4)) == []
 

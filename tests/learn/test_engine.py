@@ -16,7 +16,8 @@ from bomd.data.augment import draw
 from bomd.data.batches import Images
 from bomd.data.store import pack
 from bomd.errors import InputError
-from bomd.learn.backbone import Network
+from bomd.learn.backbone import Network, build
+from bomd.learn.dense import DenseNet121
 from bomd.learn.engine import Batch, History, derive, fit, make_fabric, predict, rate_factor
 from bomd.methods.base import Method, masked_cross_entropy
 from bomd.tables import LabelTable
@@ -89,6 +90,21 @@ def test_same_seed_same_weights(images: Images, tmp_path: Path) -> None:
     other, _ = train(images, tmp_path / "c", seed=1)
     assert same(first, again)
     assert not same(first, other)
+
+
+def test_where_the_images_lie_changes_nothing(images: Images, tmp_path: Path) -> None:
+    resident = Images(images._store, images.ids, FABRIC.device, resident=True)
+    assert resident.resident
+    assert not images.resident
+    assert same(train(images, tmp_path / "read")[0], train(resident, tmp_path / "resident")[0])
+
+
+def test_without_the_fast_ways_the_kernels_are_off() -> None:
+    fabric = make_fabric(DeviceSettings(accelerator="cpu", kernels=False, resident="never"))
+    network = build("densenet121", 2, weights="none", seed=0).place(fabric)
+    assert isinstance(network.trunk, DenseNet121)
+    assert network.trunk.share is False
+    assert fabric.resident() is False
 
 
 class Counting(Method):

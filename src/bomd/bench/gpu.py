@@ -208,7 +208,7 @@ def time_inference(images: Images, count: int) -> Row:
     """`predict` over a store, as `bomd predict` on a folder does after packing it."""
     fabric = make_fabric(DeviceSettings())
     network = build("densenet121", CLASSES, weights="none", seed=0).place(fabric).eval()
-    size, images = images.size, images.first(count)
+    size, images = images.size, images.take(slice(count))
     torch.cuda.reset_peak_memory_stats()
     seconds = median(lambda: predict(Bce(), [network], images), 2)
     return Row(

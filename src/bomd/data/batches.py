@@ -8,6 +8,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bomd.data.store import Store
@@ -61,10 +62,12 @@ class Images:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def first(self, count: int) -> Images:
-        """The first so many images; those that are resident are not copied again."""
-        part = Images(self._store, self.ids[:count], self.device, resident=False)
-        part.resident, part._pixels = self.resident, None if self._pixels is None else self._pixels[:count]
+    def take(self, rows: slice | NDArray[np.bool_]) -> Images:
+        """Some of the images; those that are resident are not read again."""
+        part = Images(self._store, self.ids[rows], self.device, resident=False)
+        if self._pixels is not None:
+            place = rows if isinstance(rows, slice) else torch.from_numpy(rows).to(self.device)
+            part.resident, part._pixels = True, self._pixels[place]
         return part
 
     def batch(self, positions: Tensor) -> Tensor:

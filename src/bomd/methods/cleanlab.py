@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bomd import progress
-from bomd.data.batches import Images
 from bomd.data.split import split_by_patient
 from bomd.errors import InputError
 from bomd.files import read_arrays, read_json, write_arrays, write_json
@@ -85,7 +84,7 @@ class Cleanlab(Method):
                 learner, others = Method(), train.take(~held_out)
                 networks, history = fit(
                     learner,
-                    _part(context.images, ~held_out),
+                    context.images.take(~held_out),
                     others.values,
                     settings,
                     outputs=len(train.classes),
@@ -94,7 +93,7 @@ class Cleanlab(Method):
                     directory=stage.directory,
                     what=f"train without fold {number + 1} of {self.folds}",
                 )
-                own = predict(learner, networks, _part(context.images, held_out))
+                own = predict(learner, networks, context.images.take(held_out))
                 write_arrays(path, {"probabilities": own.numpy()})
                 write_json(stage.directory / "history.json", history)
                 stage.finish(images=len(others))
@@ -164,10 +163,6 @@ def flip(table: LabelTable, wrong: NDArray[np.bool_]) -> NDArray[np.float32]:
         changed = wrong.any(axis=1) & ~np.isnan(values[:, nothing])
         values[changed, nothing] = ~(values[changed][:, table.findings] == 1).any(axis=1)
     return values
-
-
-def _part(images: Images, rows: NDArray[np.bool_]) -> Images:
-    return Images(images._store, images.ids[rows], images.device, resident=images.resident)
 
 
 def _package(module: str) -> Any:
