@@ -15,7 +15,7 @@ ROOMS = [
     ("describe", "clean"),
     ("methods",),
     ("measure",),
-    ("bench", "cli", "__main__"),
+    ("bench", "cli_data", "cli", "__main__"),
 ]
 FLOOR = {name: floor for floor, names in enumerate(ROOMS) for name in names}
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.stem != "__init__")

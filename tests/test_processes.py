@@ -11,6 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bomd import processes
+from bomd.cli import main
+
 RECIPE = """
 name = "shared"
 method = "{method}"
@@ -74,6 +77,25 @@ def run(folder: Path, method: str, count: int) -> Path:
     assert done.returncode == 0, done.stderr[-3000:]
     (result,) = (folder / "runs" / "shared").glob("*/*/result.json")
     return result.parent
+
+
+def test_a_cluster_s_own_variables_do_not_make_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setenv("RANK", "3")
+    assert (processes.count(), processes.rank(), processes.first()) == (1, 0, True)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "torchrun sets it")
+    assert (processes.count(), processes.rank(), processes.first()) == (8, 3, False)
+
+
+def test_other_commands_are_for_one_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "TORCHELASTIC_RUN_ID": "x"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as left:
+        main(["methods"])
+    assert left.value.code == 2
+    assert "Only `run`" in capsys.readouterr().err
 
 
 @pytest.mark.slow

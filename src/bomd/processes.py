@@ -11,13 +11,13 @@ from contextlib import contextmanager
 
 
 def count() -> int:
-    """How many processes share the run."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    """How many processes share the run; clusters set WORLD_SIZE for purposes of their own, too."""
+    return int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else 1
 
 
 def rank() -> int:
     """This process's number, from 0."""
-    return int(os.environ.get("RANK", "0")) if count() > 1 else 0
+    return int(os.environ["RANK"]) if count() > 1 else 0
 
 
 def first() -> bool:

@@ -38,6 +38,19 @@ def test_it_is_monais_densenet(network: DenseNet121) -> None:
     torch.testing.assert_close(copy.deepcopy(network).eval()(images()), expected)
 
 
+def test_a_network_that_does_not_train_still_has_a_derivative(network: DenseNet121) -> None:
+    """As a heat map asks for: with respect to the image, in evaluation mode."""
+    slopes = []
+    for share in (False, True):
+        net, pixels = copy.deepcopy(network).eval(), images().requires_grad_()
+        net.share = share
+        net(pixels).square().sum().backward()
+        slopes.append(pixels.grad)
+    torch.testing.assert_close(*slopes)
+    assert slopes[0] is not None
+    assert slopes[0].any()
+
+
 @pytest.mark.parametrize(("height", "width"), [(64, 64), (75, 50)])
 @pytest.mark.parametrize("as_stages", [False, True])
 def test_sharing_statistics_changes_nothing(network: DenseNet121, height: int, width: int, as_stages: bool) -> None:

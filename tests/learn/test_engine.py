@@ -199,6 +199,14 @@ def test_views_of_a_batch_differ_and_are_normalised(images: Images) -> None:
         batch.view()
 
 
+def test_without_augmentation_a_view_is_the_image(images: Images) -> None:
+    pixels = images.batch(torch.arange(4))
+    batch = Batch(torch.arange(4), torch.zeros(4, 2), pixels, 1)
+    expected = (pixels.float() / 255 - 0.5) / 0.25
+    for _ in range(3):  # as often as a step asks
+        torch.testing.assert_close(batch.view(), expected[:, None])
+
+
 def test_schedules() -> None:
     assert [rate_factor("constant", part) for part in (0, 0.5, 1)] == [1, 1, 1]
     assert rate_factor("cosine", 0) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ pytest.importorskip("onnxruntime")
 
 def model(backbone: str, networks: int = 1) -> Model:
     made = tuple(build(backbone, 3, weights="none", seed=seed).eval() for seed in range(networks))
-    return Model(made, ("a", "b, c", "d"), 64)
+    return Model(made, ("a", "b,\nc", "d"), 64)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,7 @@ def test_outputs_match_for_any_batch(tmp_path: Path, backbone: str, networks: in
         pixels = random.integers(0, 256, (count, 64, 64), dtype=np.uint8)
         np.testing.assert_allclose(export.run_onnx(path, pixels), made.probabilities(pixels).numpy(), atol=1e-4)
     facts = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
-    assert facts["classes"].split("\n") == ["a", "b, c", "d"]
+    assert json.loads(facts["classes"]) == ["a", "b,\nc", "d"]
     assert facts["size"] == "64"
 
 

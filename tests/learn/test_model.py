@@ -72,6 +72,20 @@ def test_files_are_predicted_by_name(tmp_path: Path, count: int) -> None:
     np.testing.assert_allclose(table.values, opened.probabilities(pixels(count)[::-1].copy()), atol=1e-6)
 
 
+def test_no_file_and_a_damaged_file_are_named(tmp_path: Path) -> None:
+    model.save(tmp_path, [build("small", 3, seed=1)], CLASSES, 32)
+    opened = model.load(tmp_path, "cpu")
+    with pytest.raises(InputError, match="No image to predict"):
+        opened.predict([])
+    files = [tmp_path / f"{number}.png" for number in range(model.FEW + 1)]
+    for file in files:
+        Image.fromarray(pixels(1)[0]).save(file)
+    files[7].write_bytes(files[7].read_bytes()[:60])
+    for some in (files, files[6:9]):  # packed, and one by one
+        with pytest.raises(InputError, match=r"7\.png"):
+            opened.predict(some)
+
+
 def test_a_model_from_before_there_were_architectures_opens(tmp_path: Path) -> None:
     network = build("small", 3, seed=1)
     model.save(tmp_path, [network], CLASSES, 32)

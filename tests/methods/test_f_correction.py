@@ -18,9 +18,8 @@ from bomd.data.batches import Images
 from bomd.data.datasets import phantom
 from bomd.data.store import pack
 from bomd.errors import InputError
-from bomd.learn.engine import make_fabric
-from bomd.methods import f_correction
-from bomd.methods.base import Context, masked_cross_entropy
+from bomd.learn.engine import make_fabric, predict
+from bomd.methods.base import Context, Method, masked_cross_entropy, train_plainly
 from bomd.methods.f_correction import FCorrection, corrected_cross_entropy, estimate
 from bomd.runs import Stages
 from bomd.tables import LabelTable
@@ -106,9 +105,7 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
 
 
 class TestStages:
-    def test_the_first_network_is_trained_once_and_its_cost_is_told(
-        self, train: Train, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_first_network_is_trained_once_and_its_cost_is_told(self, train: Train) -> None:
         table, images, folder = train
         context = Context(images, FIT, FABRIC, 0, Stages(folder / "once"))
         first = FCorrection()
@@ -116,11 +113,14 @@ class TestStages:
         assert [epoch["images"] for epoch in prepared.history] == [48]
         np.testing.assert_array_equal(prepared.targets, table.values)
 
-        monkeypatch.setattr(f_correction, "fit", None)  # a second training would fail
+        (checkpoint,) = (folder / "once").glob("cross-entropy-*/checkpoint.pt")
+        written = checkpoint.stat().st_mtime_ns
         again = FCorrection(trim=0.1)
         assert again.prepare(table, context).history == prepared.history
         assert FCorrection().prepare(table, replace(context, fit=replace(FIT, select="best"))).history
         assert not torch.equal(first.rates, again.rates)
+        assert [checkpoint] == list((folder / "once").glob("cross-entropy-*/checkpoint.pt"))
+        assert checkpoint.stat().st_mtime_ns == written
 
     def test_other_labels_need_another_network(self, train: Train) -> None:
         table, images, folder = train
@@ -129,13 +129,13 @@ class TestStages:
             FCorrection().prepare(table.replace(values), Context(images, FIT, FABRIC, 0, stages))
         assert len(list((folder / "other").glob("cross-entropy-*"))) == 2
 
-    def test_rates_are_those_of_the_saved_probabilities_and_cuts_are_noted(self, train: Train) -> None:
+    def test_rates_are_those_of_the_first_network_and_cuts_are_noted(self, train: Train) -> None:
         table, images, folder = train
         method = FCorrection()
-        prepared = method.prepare(table, Context(images, FIT, FABRIC, 0, Stages(folder / "notes")))
-        (path,) = (folder / "notes").glob("cross-entropy-*/probabilities.npz")
-        with np.load(path, allow_pickle=False) as saved:
-            probabilities = saved["probabilities"]
+        context = Context(images, FIT, FABRIC, 0, Stages(folder / "notes"))
+        prepared = method.prepare(table, context)
+        network, _ = train_plainly(table, context)
+        probabilities = predict(Method(), [network], images).numpy()
         assert probabilities.shape == table.values.shape
         rates, cut = estimate(probabilities, 0.03)
         np.testing.assert_array_equal(method.rates.numpy(), rates)

@@ -85,28 +85,15 @@ class Motion:
         return Motion(self.matrix[rows], self.brightness[rows], self.contrast[rows], self.padding)
 
 
-def augment(
-    images: Tensor, kind: str, generator: torch.Generator, *, crop: tuple[float, float] | None = None
-) -> Tensor:
-    """Move and jitter every image of a batch at random.
-
-    Args:
-        images: (B, S, S) grey values in 0..255, uint8 or float, on any device.
-        kind: "none"; "paper": resized crop and flip; "release": also affine motion and jitter; "light": a
-            mild version without jitter, for small images and short runs.
-        generator: On the CPU; it advances by the same number of draws for each batch of the same length.
-        crop: Range of the crop's area in place of the kind's own.
-
-    Returns:
-        (B, S, S) float32 in 0..255; for "none" the values as they came.
-    """
-    if kind == "none":
-        return images.float()
-    return move(images, draw(len(images), kind, generator, crop=crop))
-
-
 def draw(count: int, kind: str, generator: torch.Generator, *, crop: tuple[float, float] | None = None) -> Motion:
     """Draw the motion of `count` images.
+
+    Args:
+        count: Images; a batch of the same length takes the same number of draws, whatever the kind.
+        kind: "paper": resized crop and flip; "release": also affine motion and jitter; "light": a mild version
+            without jitter, for small images and short runs.
+        generator: On the CPU.
+        crop: Range of the crop's area in place of the kind's own.
 
     The area of the crop is uniform in its range, and the logarithm of its ratio uniform in the part of the
     range that fits into the image. (Drawing both until they fit, as is usual, takes any number of draws.)

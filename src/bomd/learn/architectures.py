@@ -17,12 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bomd import processes
 from bomd.errors import InputError
-from bomd.learn import spread
 from bomd.learn.backbone import BACKBONES, Network, PooledEfficientNet, Residual, build
-from bomd.learn.dense import DenseNet121
-from bomd.learn.device import Device
 from bomd.learn.engine import derive
 
 SLOPE = 0.1  # of the leaky ReLUs
@@ -75,15 +71,6 @@ class Architecture(Network):
         super().__init__(backbone, trunk, BACKBONES[backbone].channels, feature_size, 1)
         self.head = head
         self.arguments = arguments
-
-    def place(self, fabric: Device) -> Network:
-        """Move to a device; trunks within the trunk follow its settings too."""
-        super().place(fabric)
-        for part in self.trunk.modules():
-            if isinstance(part, DenseNet121):
-                part.share = part.share if fabric.settings.kernels else False
-                part.total = spread.total if processes.count() > 1 and fabric.settings.whole_batch_norm else None
-        return self
 
 
 class FusedTrunk(nn.Module):

@@ -45,12 +45,13 @@ class Network(nn.Module):
         if fabric.double:
             self.double()
         self._precision = fabric.autocast
-        if isinstance(self.trunk, DenseNet121) and not fabric.settings.kernels:
-            self.trunk.share = False
-        if processes.count() > 1 and fabric.settings.whole_batch_norm:
+        together = processes.count() > 1 and fabric.settings.whole_batch_norm
+        if together:
             spread.normalise_together(self.trunk)
-            if isinstance(self.trunk, DenseNet121):
-                self.trunk.total = spread.total
+        for part in self.trunk.modules():  # a trunk may be made of trunks
+            if isinstance(part, DenseNet121):
+                part.share = None if fabric.settings.kernels else False
+                part.total = spread.total if together else None
         return self
 
     def features(self, images: Tensor) -> Tensor:

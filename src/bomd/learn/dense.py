@@ -102,6 +102,7 @@ class DenseNet121(nn.Module):
     def _run(self, images: Tensor, *, average: bool) -> list[Tensor]:
         # Elsewhere the plain form is faster: PyTorch's own batch norm is one pass where this would be several.
         share = columns.available(images.device) if self.share is None else self.share
+        share &= self.training or not torch.is_grad_enabled()  # in evaluation it has no derivative
         parts, outputs = self.features, []
         maps: Tensor = parts.conv0(images)  # type: ignore[operator]
         maps = self._shared_stem(maps) if share and self.training else self._plain_stem(maps)

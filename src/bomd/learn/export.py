@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import logging
 import warnings
 from pathlib import Path
@@ -38,8 +39,8 @@ def export_onnx(model: Model, path: Path) -> float:
     """Write the file, run it once, and return the largest difference from PyTorch's probabilities.
 
     The file takes `pixels`, (B, size, size) uint8 of square images as `bomd.data.images.fit_square` makes them, and
-    gives `probabilities`, (B, C); class names and size are in its metadata. Whoever decodes images differently gets
-    different probabilities.
+    gives `probabilities`, (B, C); class names (as JSON) and size are in its metadata. Whoever decodes images
+    differently gets different probabilities.
 
     Raises:
         InputError: if the extra is missing, or the file does not give what PyTorch gives.
@@ -66,7 +67,7 @@ def export_onnx(model: Model, path: Path) -> float:
         )
     assert program is not None
     proto = program.model_proto
-    facts = {"classes": "\n".join(model.classes), "size": str(model.size), "made_by": "bomd"}
+    facts = {"classes": json.dumps(model.classes), "size": str(model.size), "made_by": "bomd"}
     onnx.helper.set_model_props(proto, facts)
     with replacing(path) as temporary:
         onnx.save(proto, temporary)

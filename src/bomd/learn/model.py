@@ -53,6 +53,8 @@ class Model:
 
         Many files are decoded by all cores into a packed store first; it is gone afterwards.
         """
+        if not files:
+            raise InputError("No image to predict.")
         names = np.asarray([str(file) for file in files], dtype=np.str_)
         unknown = np.full((len(files), len(self.classes)), np.nan, dtype=np.float32)
         table = LabelTable(names, self.classes, unknown, paths=names)

@@ -19,6 +19,7 @@ from bomd import processes
 from bomd.config import DeviceSettings, FitSettings
 from bomd.data.augment import Motion
 from bomd.data.batches import Images
+from bomd.errors import InputError
 from bomd.learn import spread
 from bomd.learn.backbone import Network
 from bomd.learn.learner import Batch, Learner
@@ -159,17 +160,23 @@ class _Recording:
         stream: torch.cuda.Stream,
     ) -> None:
         self._inputs = [part.clone() for part in _tensors(index, pixels, motions)]
-        before = _shown(networks)
+        before = [network.shown for network in networks]
         for network in networks:
             network.zero_grad(set_to_none=True)  # gradients then live in the recording's own memory
         self._graph = torch.cuda.CUDAGraph()
         own_index, own_pixels, *rest = self._inputs
         own_motions = None if motions is None else _motions(rest, motions)
-        with torch.cuda.graph(self._graph, stream=stream):
-            step(own_index, own_pixels, own_motions)
-        self.shown = _shown(networks) - before
-        for network in networks:
-            network.shown -= self.shown // len(networks)  # recording computes nothing
+        try:
+            with torch.cuda.graph(self._graph, stream=stream):
+                step(own_index, own_pixels, own_motions)
+        except RuntimeError as error:
+            raise InputError(
+                f"A training step could not be recorded ({str(error).splitlines()[0]}): set device.graphs=false, or, "
+                "in a method of your own, recordable = False."
+            ) from error
+        self.shown = _shown(networks) - sum(before)
+        for network, count in zip(networks, before, strict=True):
+            network.shown = count  # recording computes nothing
 
     def replay(self, index: Tensor, pixels: Tensor, motions: list[Motion] | None) -> None:
         for own, given in zip(self._inputs, _tensors(index, pixels, motions), strict=True):

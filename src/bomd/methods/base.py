@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from bomd.config import FitSettings
 from bomd.data.batches import Images
 from bomd.learn.backbone import Network
 from bomd.learn.device import Device
-from bomd.learn.engine import Batch, History, Learner
+from bomd.learn.engine import Batch, History, Learner, derive, fit
 from bomd.runs import Stages
 from bomd.tables import Flags, LabelTable
 
@@ -84,6 +84,25 @@ class Method(Learner):
         """Loss of one batch, summed over the networks; for methods that mix images or need several passes."""
         images = batch.view()
         return torch.stack([self.loss(network(images), batch.targets, batch.index) for network in networks]).sum()
+
+
+def train_plainly(train: LabelTable, context: Context) -> tuple[Network, History]:
+    """A classifier of the given labels by plain cross-entropy, trained once for all methods that start from one."""
+    settings = replace(context.fit, select="last")
+    inputs = (context.images.fingerprint, train.values, settings, context.seed, context.fabric.key)
+    with context.stages.enter("cross-entropy", *inputs) as stage:
+        (network,), history = fit(
+            Method(),
+            context.images,
+            train.values,
+            settings,
+            outputs=len(train.classes),
+            fabric=context.fabric,
+            seed=derive(context.seed, "cross-entropy"),
+            directory=stage.directory,
+            what="train on the given labels",
+        )
+    return network, history
 
 
 def masked_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

@@ -24,8 +24,8 @@ class Decoupling(Method):
     where they are fewer.
     Differs: decided for every class of an image on its own, against the class's frequency in place of one half, which
     rare findings never reach; one epoch on all labels comes first, where the paper counts steps.
-    Found: on 2,000 phantoms the networks disagreed about one label in twenty after a few epochs, so that a run of 10
-    learnt little and fell behind cross-entropy even without noise.
+    Found: on phantoms the networks disagree about few labels after a few epochs, so that a short run learns little and
+    falls behind cross-entropy even without noise.
     Cost: 2.
     """
 

@@ -36,6 +36,11 @@ class Setting:
     default: Any
     meaning: str
 
+    @property
+    def shown(self) -> str:
+        """The default as people write it: a sixth has no end of digits."""
+        return f"{self.default:.4g}" if isinstance(self.default, float) and self.default < 1000 else str(self.default)
+
 
 @dataclass(frozen=True)
 class Description:
@@ -89,7 +94,7 @@ def overview(found: Sequence[Description]) -> Table:
         text = Text(method.line)
         text.append(f"\nPaper: {method.sections.get('Paper', 'not said')}", style="dim")
         if method.settings:
-            text.append("\n" + ", ".join(f"{setting.name}={setting.default}" for setting in method.settings))
+            text.append("\n" + ", ".join(f"{setting.name}={setting.shown}" for setting in method.settings))
         table.add_row(method.name, "?" if method.cost is None else f"{method.cost:g}", text, end_section=True)
     return table
 
@@ -102,7 +107,7 @@ def in_full(method: Description) -> Group:
         parts.append(Text(f"It starts from the settings of {method.base} in a recipe.\n"))
     parts.append(Text(f"Settings, as in --set {method.name}.KEY=VALUE:" if method.settings else "It has no settings."))
     for setting in method.settings:
-        parts.append(Text.assemble((f"  {setting.name}={setting.default}", "bold"), f"  {setting.kind}"))
+        parts.append(Text.assemble((f"  {setting.name}={setting.shown}", "bold"), f"  {setting.kind}"))
         if setting.meaning:
             parts.append(Padding(Text(setting.meaning), (0, 0, 0, 6)))
     return Group(*parts)

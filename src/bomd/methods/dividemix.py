@@ -30,9 +30,8 @@ class DivideMix(Method):
     without trust has weight 0 in the first loss instead of a place in a second batch, so that partners are as often
     clean as images are, not every other time. Every image has a mixing share of its own, and partners follow each
     other in one random circle. Unknown labels are guessed and have no loss.
-    Found: on 2,000 phantoms of 32 pixels with right labels, 12 epochs and one seed, its mean AUC is .73 where plain
-    cross-entropy has .79, because four images in ten are never trusted. With (.4, .4) noise it has .66 against .57,
-    and 91 % of the images that it rejects are wrong, 83 % of the wrong ones among them.
+    Found: on phantoms with right labels it stays behind plain cross-entropy, because the two Gaussians always leave
+    some images without trust. With much noise on whole images most that it rejects are wrong, and it comes out ahead.
     Cost: 6.
     """
 

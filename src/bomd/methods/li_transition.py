@@ -37,9 +37,8 @@ class LiTransition(Method):
     and the equations ask for independence; its rates come from dual-T. A class with too few selected labels keeps rates
     of 0, and so does one that dual-T finds predicted too seldom or with rates that cannot be (a missing rate is
     capped at one half).
-    Found: on 2,000 phantoms with (.4, .4) noise, rates of missing labels come out about right on average, but rates of
-    false ones near .01 instead of .13: that noise falls on whole images, so that labels of two classes are not
-    independent given the truth, as the equations ask.
+    Found: on phantoms with noise on whole images, rates of missing labels come out about right on average, but rates
+    of false ones far too low: labels of two classes are then not independent given the truth, as the equations ask.
     Cost: 1.6.
     """
 

@@ -21,8 +21,8 @@ class MentorNet(Method):
     Differs: the rule itself is the mentor; the loss of an image is its mean over classes; the percentile is taken over
     the last 128 losses, the paper's batch, whatever the recipe's; it starts from the first batch and not from 0; weight
     decay is not scaled.
-    Found: on 2,000 phantoms without noise the hardest quarter were images with findings almost without exception, two
-    thirds of all that have any; leaving them out, a run of 10 epochs fell far behind cross-entropy.
+    Found: on phantoms without noise the hardest quarter are images with findings almost without exception; leaving them
+    out, it falls far behind cross-entropy.
     Cost: 1.
     """
 

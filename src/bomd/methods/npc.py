@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -14,8 +13,8 @@ from bomd.config import FitSettings
 from bomd.errors import InputError
 from bomd.learn.architectures import CorrectedNetwork, make
 from bomd.learn.backbone import Network
-from bomd.learn.engine import Batch, History, Predict, derive, fit, predict
-from bomd.methods.base import Context, Method, Prepared
+from bomd.learn.engine import Batch, Predict, derive, predict
+from bomd.methods.base import Context, Method, Prepared, train_plainly
 from bomd.tables import LabelTable
 
 SMALLEST_DRAW = 1e-6  # of the uniform numbers, whose logarithm is taken
@@ -53,7 +52,7 @@ class Npc(Method):
         self.classifier: Network | None = None
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
-        self.classifier, history = self._classifier(train, context)
+        self.classifier, history = train_plainly(train, context)
 
         def score(networks: Sequence[Network], images: Tensor) -> Tensor:
             features = networks[0].features(images)
@@ -98,24 +97,6 @@ class Npc(Method):
         """Uniform numbers for every image in this epoch; by image, so that its place in a batch changes nothing."""
         generator = torch.Generator().manual_seed(derive(self.seed, "draws", epoch))
         self.draws.copy_(torch.rand(self.draws.shape, generator=generator).clamp(min=SMALLEST_DRAW))
-
-    def _classifier(self, train: LabelTable, context: Context) -> tuple[Network, History]:
-        """Plain cross-entropy on the given labels; the same stage as that of other methods that start from it."""
-        settings = replace(context.fit, select="last")
-        inputs = (context.images.fingerprint, train.values, settings, context.seed, context.fabric.key)
-        with context.stages.enter("cross-entropy", *inputs) as stage:
-            (network,), history = fit(
-                Method(),
-                context.images,
-                train.values,
-                settings,
-                outputs=len(train.classes),
-                fabric=context.fabric,
-                seed=derive(context.seed, "cross-entropy"),
-                directory=stage.directory,
-                what="train on the given labels",
-            )
-        return network, history
 
 
 def neighbour_vote(features: Tensor, logits: Tensor, verdicts: Tensor, share: float, neighbours: int) -> Tensor:

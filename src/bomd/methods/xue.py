@@ -38,9 +38,9 @@ class Xue(Method):
     all labels; the weight of the representation terms rises as in mean teachers; teachers follow faster in the first
     steps, normalise by batch while they teach and by their own running statistics when they are asked; the mean of
     both teachers is the prediction.
-    Found: on 2,000 phantoms the filter told images with findings from those without (62 % trusted, 62 % "No Finding"):
-    their losses are high in the beginning, and what is not trusted is not learnt. A run of 10 epochs fell far behind
-    cross-entropy even without noise. Teachers lag behind their students in runs of few hundred steps.
+    Found: on phantoms the filter tells images with findings from those without, since their losses are high in the
+    beginning, and what is not trusted is not learnt: it falls far behind cross-entropy even without noise. Teachers lag
+    behind their students in runs of few hundred steps.
     Cost: 5.3.
     """
 
