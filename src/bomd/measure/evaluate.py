@@ -16,6 +16,9 @@ from bomd.measure.quality import (
     label_histogram,
 )
 from bomd.measure.records import LabelRecord
+from bomd.measure.space import measure_space
+from bomd.measure.votes import judge_votes
+from bomd.methods.base import Space
 from bomd.tables import LabelTable
 
 
@@ -24,8 +27,15 @@ def evaluate(
     truths: Mapping[str, LabelTable],
     predictions: Mapping[str, LabelTable],
     minimum_positives: int,
+    space: Space | None = None,
+    seed: int = 0,
 ) -> dict[str, Any]:
-    """Score every test set, and, where the method flagged or noise was added on purpose, flags and labels."""
+    """Score every test set, and, where the method flagged or noise was added on purpose, flags and labels.
+
+    Args:
+        space: The descriptors that new labels come from, to judge distances and votes.
+        seed: Of the sample of images whose neighbours are asked.
+    """
     flags = record.flags
     return {
         "tests": {name: _test(truths[name], predictions[name], minimum_positives) for name in truths},
@@ -35,6 +45,8 @@ def evaluate(
         else [kept.to_dict() for kept in clean_set_composition(flags, record.given)],
         "detection": _detection(record),
         "labels": _labels(record),
+        "votes": _votes(record, space, seed),
+        "space": _space(record, space),
     }
 
 
@@ -60,4 +72,26 @@ def _labels(record: LabelRecord) -> dict[str, Any] | None:
     truth = label_histogram(clean)
     quality["distance_before"] = histogram_distance(truth, label_histogram(given))
     quality["distance_after"] = histogram_distance(truth, label_histogram(proposed))
+    sums = {
+        "clean": truth,
+        "given": label_histogram(given),
+        "proposed": label_histogram(proposed),
+        "proposed_hard": label_histogram(proposed, threshold=0.5),
+    }
+    quality["histograms"] = [
+        {"name": name, **{key: float(values[column]) for key, values in sums.items()}}
+        for column, name in enumerate(clean.classes)
+    ]
     return quality
+
+
+def _votes(record: LabelRecord, space: Space | None, seed: int) -> dict[str, Any] | None:
+    if space is None or record.clean is None or record.exposed is None:
+        return None
+    return judge_votes(space.voters, record.given, record.clean, record.exposed, seed)
+
+
+def _space(record: LabelRecord, space: Space | None) -> dict[str, Any] | None:
+    if space is None:
+        return None
+    return measure_space(space.descriptors, space.vectors, record.clean or record.given)

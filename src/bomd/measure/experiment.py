@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from bomd.learn.engine import derive, fit, predict
 from bomd.measure.evaluate import evaluate
 from bomd.measure.metrics import mean_auc
 from bomd.measure.records import choose_examples, label_record, save_predictions
+from bomd.measure.space import save_sample
 from bomd.methods import METHODS
 from bomd.methods.base import Context, Method
 from bomd.tables import LabelTable
@@ -112,6 +114,7 @@ def run(config: Config, root: Path = Path("runs")) -> runs.Run:
             validate=(lambda trained: mean_auc(validation, score(HELD_OUT, trained))) if len(validation) else None,
         )
     predictions = {name: score(name, networks) for name in truths}
+    own = predict(method, networks, images).numpy()
     truths = {name: truth.align(predictions[name].classes) for name, truth in truths.items()}
     if not processes.first():
         processes.wait()  # until the first has written what all computed
@@ -120,8 +123,14 @@ def run(config: Config, root: Path = Path("runs")) -> runs.Run:
     model.save(
         this.directory / "model", method.deployed(networks), given.classes, config.images.size, method=config.method
     )
-    record = label_record(given, prepared, noise)
+    record = label_record(given, prepared, noise, own)
     record.save(this.directory / "labels.npz")
+    place = os.path.relpath(train.store.directory.resolve(), this.directory.resolve())
+    write_json(this.directory / "images.json", {"store": place, "size": train.store.size})
+    space = prepared.space
+    if space is not None:
+        labels = record.clean or record.given
+        save_sample(this.directory / "space.npz", space.descriptors, space.vectors, labels, config.seed)
     choose_examples(record, train.store, config.seed).save(this.directory / "examples.npz")
     save_predictions(this.directory / "predictions.npz", truths, predictions)
     runs.write_lines(this.directory / "metrics.jsonl", [*prepared.history, *history])
@@ -137,7 +146,8 @@ def run(config: Config, root: Path = Path("runs")) -> runs.Run:
         "seconds": round(sum(epoch["seconds"] for epoch in (*prepared.history, *history)), 1),
         "images_presented": sum(epoch["images"] for epoch in (*prepared.history, *history)),
     }
-    write_json(this.directory / "result.json", facts | evaluate(record, truths, predictions, config.minimum_positives))
+    numbers = evaluate(record, truths, predictions, config.minimum_positives, space, config.seed)
+    write_json(this.directory / "result.json", facts | numbers)
     processes.wait()
     return this
 

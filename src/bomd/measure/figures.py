@@ -74,18 +74,44 @@ def dot_plot(classes: Sequence[str], series: Sequence[Dots], axis: str, name: st
     with rc_context({**STYLE, "svg.hashsalt": name}):
         figure, axes = _axes(0.6 + len(classes) * max(0.2, 0.06 + 0.11 * len(series)))
         for place, dots in enumerate(series):
-            offset = (place - (len(series) - 1) / 2) * step
-            for row, (value, low, high) in enumerate(zip(dots.values, dots.lows, dots.highs, strict=True)):
-                if value is None:
-                    continue
-                if low is not None and high is not None:
-                    axes.plot([low, high], [row + offset] * 2, color=dots.look.colour, lw=1.4, alpha=0.7)
-                axes.plot(value, row + offset, dots.look.marker, color=dots.look.colour, ms=4.5)
+            rows = np.arange(len(classes)) + (place - (len(series) - 1) / 2) * step
+            values, lows, highs = (_numbers(part) for part in (dots.values, dots.lows, dots.highs))
+            axes.hlines(rows, lows, highs, color=dots.look.colour, lw=1.4, alpha=0.7)
+            axes.plot(values, rows, dots.look.marker, color=dots.look.colour, ms=4.5)
         _class_axis(axes, classes)
         if axes.get_xlim()[0] < 0.5:
             axes.axvline(0.5, color=INK, lw=0.8, ls=(0, (2, 3)))
         axes.set_xlabel(axis)
         return _svg(figure, f"{axis}, by class")
+
+
+def noise_plot(
+    places: Sequence[float],
+    ticks: Sequence[str],
+    series: Sequence[Dots],
+    faint: Sequence[Sequence[float | None]],
+    limits: tuple[float, float],
+    axes_names: tuple[str, str],
+    name: str,
+) -> Markup:
+    """A line per method over kinds of noise with its spread as bars, and thin lines for the methods not named."""
+    width = (max(places) - min(places)) or 1.0
+    crowded = len(ticks) > 5 and max(map(len, ticks)) > 4
+    with rc_context({**STYLE, "svg.hashsalt": name}):
+        figure, axes = _axes(3.0 if crowded else 2.6)
+        for unnamed in faint:
+            axes.plot(places, _numbers(unnamed), color=FAINT, lw=1)
+        for place, dots in enumerate(series):
+            beside = np.asarray(places) + (place - (len(series) - 1) / 2) * 0.012 * width
+            values, lows, highs = (_numbers(part) for part in (dots.values, dots.lows, dots.highs))
+            axes.vlines(beside, lows, highs, color=dots.look.colour, lw=1.4, alpha=0.7)
+            axes.plot(beside, values, color=dots.look.colour, lw=1.3, marker=dots.look.marker, ms=4.5)
+        axes.set_xticks(places, ticks, rotation=35 if crowded else 0, ha="right" if crowded else "center")
+        axes.set_ylim(limits)
+        axes.grid(axis="y", lw=0.5)
+        axes.set_xlabel(axes_names[0])
+        axes.set_ylabel(axes_names[1])
+        return _svg(figure, f"{axes_names[1]} over {axes_names[0]}, a line per method")
 
 
 def change_plot(
@@ -169,6 +195,11 @@ def thumbnail(pixels: NDArray[np.uint8]) -> str:
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, "JPEG", quality=80)
     return "data:image/jpeg;base64," + base64.b64encode(stream.getvalue()).decode("ascii")
+
+
+def _numbers(values: Sequence[float | None]) -> NDArray[np.float64]:
+    """Unknown values as NaN, which matplotlib leaves out."""
+    return np.asarray([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
 def _axes(height: float) -> tuple[Any, Axes]:

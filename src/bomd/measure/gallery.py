@@ -1,15 +1,18 @@
-"""Flagged images for people to judge: given, proposed and true labels, and the images that voted."""
+"""What one run did to the labels, for people to judge: its flags, its new labels, and flagged images with voters."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bomd.errors import InputError
+from bomd.measure import figures
 from bomd.measure.figures import thumbnail
+from bomd.measure.summary import Finished, number
 
 if TYPE_CHECKING:
     from bomd.measure.records import Examples, LabelRecord
@@ -20,6 +23,13 @@ KINDS = {
     "most suspect": "Lowest margin first. These flatter the method: look at the random ones too.",
     "random": "Drawn at random from all other flagged images: what a flag is worth on average.",
 }
+
+
+def read_pages(run: Path, record: LabelRecord, most: int) -> list[dict[str, Any]]:
+    """The examples that a run directory holds; see `pages`."""
+    from bomd.measure.records import Examples  # here, since it brings PyTorch along
+
+    return pages(record, Examples.load(run / "examples.npz"), most)
 
 
 def pages(record: LabelRecord, examples: Examples, most: int) -> list[dict[str, Any]]:
@@ -61,6 +71,55 @@ def truly_changed(record: LabelRecord) -> NDArray[np.bool_]:
     unknown = np.isnan(record.given.values) | np.isnan(_clean(record))
     changed: NDArray[np.bool_] = (different & ~unknown).any(axis=1)
     return changed
+
+
+def relabels(record: LabelRecord) -> bool:
+    """Whether any label is learnt otherwise than given."""
+    return not np.array_equal(record.given.values, record.proposed.values, equal_nan=True)
+
+
+def margins(record: LabelRecord, name: str) -> Any:
+    """The histogram of margins, where it is known which labels were changed; else None."""
+    flags, truth = record.flags, known_truth(record)
+    if flags is None or not truth.any():
+        return None
+    known = truth & np.isfinite(flags.margin)
+    changed = truly_changed(record)
+    flagged, passed = flags.margin[known & flags.noisy], flags.margin[known & ~flags.noisy]
+    separate = len(flagged) and len(passed) and flagged.max() <= passed.min()
+    border = float(flagged.max() + passed.min()) / 2 if separate else None
+    return figures.histogram(flags.margin[known & changed], flags.margin[known & ~changed], border, name)
+
+
+def composition(run: Finished, name: str) -> dict[str, Any]:
+    """Positive labels of each class among all images and among those kept as clean."""
+    items = run.result["composition"]
+    counts = [
+        (figures.PALETTE[4], [item["given"] for item in items]),
+        (figures.PALETTE[0], [item["kept"] for item in items]),
+    ]
+    return {"figure": figures.bars([item["name"] for item in items], counts, "positive labels", name), "items": items}
+
+
+def changes(run: Finished, record: LabelRecord, name: str) -> dict[str, Any]:
+    """How much label mass each class has, and how well its labels tell right from wrong, before and after."""
+    truth = known_truth(record)
+    rows = truth if truth.any() else np.ones(len(record.given), dtype=bool)
+    masses = [("given", figures.PALETTE[4], record.given), ("proposed", figures.PALETTE[0], record.proposed)]
+    if truth.any() and record.clean is not None:
+        masses.insert(0, ("true", figures.PALETTE[2], record.clean))
+    sums = [(colour, np.nansum(table.values[rows], axis=0).tolist()) for _, colour, table in masses]
+    found = run.result["labels"]
+    classes = found["classes"] if found else []
+    before, after = ([number(item, key) for item in classes] for key in ("before", "after"))
+    names = [item["name"] for item in classes]
+    return {
+        "images": int(rows.sum()),
+        "masses": [(title, colour) for title, colour, _ in masses],
+        "histogram": figures.bars(record.given.classes, sums, "sum of labels", f"{name}h"),
+        "auc": figures.change_plot(names, before, after, "label AUC", f"{name}l") if classes else None,
+        "classes": classes,
+    }
 
 
 def _clean(record: LabelRecord) -> NDArray[np.float32]:

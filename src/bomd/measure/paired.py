@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 from bomd.measure.metrics import weighted_scores
@@ -11,18 +14,48 @@ from bomd.tables import LabelTable
 def difference(
     truth: LabelTable, scores: LabelTable, others: LabelTable, draws: int = 500, seed: int = 0
 ) -> tuple[float, float, float] | None:
-    """Mean AUC of `scores` minus that of `others`, with the ends of its 95 % interval.
+    """Mean AUC of `scores` minus that of `others`, with the ends of its 95 % interval; see `over_seeds`."""
+    found = over_seeds(truth, [scores], [others], draws=draws, seed=seed)
+    return None if found is None else (found.difference, found.low, found.high)
 
-    Whole patients are drawn with replacement and both classifiers are judged on the same draw, so that what
-    makes a patient hard for both cancels out.
+
+@dataclass(frozen=True)
+class Paired:
+    """What a paired bootstrap says of two methods.
+
+    Attributes:
+        difference: Mean AUC of the first minus that of the second.
+        low: Lower end of the 95 % interval; likewise `high`.
+        p: Share of the draws in which the first is no better, counted so that it is never 0.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p: float
+
+
+def over_seeds(
+    truth: LabelTable,
+    ones: Sequence[LabelTable],
+    others: Sequence[LabelTable],
+    draws: int = 2000,
+    seed: int = 0,
+    minimum_positives: int = 1,
+) -> Paired | None:
+    """Compare two methods on the same test patients, each by the mean over its runs.
+
+    Whole patients are drawn with replacement and all runs are judged on the same draw, so that what makes a patient
+    hard for all cancels out. What other seeds would give is not in the interval: Welch's test looks at that.
 
     Args:
         truth: (N, C) labels; NaN is left out.
-        scores: (N, C) predictions of the first classifier for the same rows.
-        others: (N, C) predictions of the second.
+        ones: (N, C) predictions of the first method for the same rows, a table per run.
+        others: the same of the second method.
+        minimum_positives: findings with fewer do not count.
 
     Returns:
-        None when no finding has both positives and negatives.
+        None when no finding has enough positives, and negatives.
     """
     _, patient = np.unique(truth.groups, return_inverse=True)
     patients = int(patient.max()) + 1
@@ -33,16 +66,19 @@ def difference(
     for column in truth.findings:
         known = ~np.isnan(truth.values[:, column])
         positive = truth.values[known, column] >= 0.5
-        if not positive.any() or positive.all():
+        if positive.sum() < minimum_positives or not positive.any() or positive.all():
             continue
         seen = weights[:, known]
-        gaps.append(
-            weighted_scores(positive, scores.values[known, column], seen)[0]
-            - weighted_scores(positive, others.values[known, column], seen)[0]
-        )
+        sides = [
+            np.mean([weighted_scores(positive, table.values[known, column], seen)[0] for table in side], axis=0)
+            for side in (ones, others)
+        ]
+        gaps.append(sides[0] - sides[1])
     if not gaps:
         return None
     counted = np.isfinite(gaps).sum(axis=0)  # a draw may miss all positives of a rare finding
     mean = np.divide(np.nansum(gaps, axis=0), counted, out=np.full(draws + 1, np.nan), where=counted > 0)
+    known = np.isfinite(mean[1:])
     low, high = np.nanpercentile(mean[1:], [2.5, 97.5])
-    return float(mean[0]), float(low), float(high)
+    worse = int((mean[1:][known] <= 0).sum())
+    return Paired(float(mean[0]), float(low), float(high), (worse + 1) / (int(known.sum()) + 1))

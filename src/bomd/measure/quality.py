@@ -113,13 +113,13 @@ def detection(
     suspicion = _suspicion(flags.entry[judged][known])
     return Detection(
         images=len(wrong),
-        base_rate=_share(wrong),
-        flagged=_share(noisy),
-        precision=_share(wrong[noisy]),
-        recall=_share(noisy[wrong]),
+        base_rate=share(wrong),
+        flagged=share(noisy),
+        precision=share(wrong[noisy]),
+        recall=share(noisy[wrong]),
         auroc=auc_of(wrong, _suspicion(flags.margin[judged])),
         auroc_by_count=auc_of(wrong, (labels >= 0.5).sum(axis=1)),
-        entry_base_rate=_share(changed[known]),
+        entry_base_rate=share(changed[known]),
         entry_auroc=auc_of(changed[known], suspicion),
         entry_ap=ap_of(changed[known], suspicion),
     )
@@ -173,7 +173,7 @@ def clean_set_composition(flags: Flags, labels: LabelTable) -> tuple[Kept, ...]:
     """Per class, how many of the positive labels are left on images judged clean."""
     given = labels.select(flags.ids).values >= 0.5
     return tuple(
-        Kept(name, int(column.sum()), int(column[~flags.noisy].sum()), _share(~flags.noisy[column]))
+        Kept(name, int(column.sum()), int(column[~flags.noisy].sum()), share(~flags.noisy[column]))
         for name, column in zip(labels.classes, given.T, strict=True)
     )
 
@@ -185,7 +185,8 @@ def _suspicion(scores: NDArray[Any]) -> NDArray[np.float64]:
     return np.where(np.isnan(suspicion), known.min(initial=0.0) - 1, suspicion)
 
 
-def _share(members: NDArray[np.bool_]) -> float:
+def share(members: NDArray[np.bool_]) -> float:
+    """The part that is true; NaN of nothing."""
     return float(members.mean()) if members.size else math.nan
 
 

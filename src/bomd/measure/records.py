@@ -41,6 +41,7 @@ class LabelRecord:
         exposed: (N) whether noise could fall on the row, where it was added on purpose.
         neighbours: (N, K) rows of the images that voted; -1 where there are fewer.
         scores: (N, C) how well each label fits, on the method's own scale.
+        classifier: (N, C) probabilities by the trained classifier, which has seen these images.
     """
 
     given: LabelTable
@@ -50,6 +51,7 @@ class LabelRecord:
     flags: Flags | None = None
     neighbours: NDArray[np.int64] | None = None
     scores: NDArray[np.float32] | None = None
+    classifier: NDArray[np.float32] | None = None
 
     def save(self, path: Path) -> None:
         columns: dict[str, NDArray[Any]] = {
@@ -67,6 +69,10 @@ class LabelRecord:
             columns["neighbours"] = self.neighbours
         if self.scores is not None:
             columns["scores"] = self.scores
+        if self.classifier is not None:
+            columns["classifier"] = self.classifier
+        if self.given.paths is not None:
+            columns["paths"] = self.given.paths
         write_arrays(path, columns)
 
     @classmethod
@@ -74,7 +80,9 @@ class LabelRecord:
         columns = read_arrays(path)
         try:
             names = tuple(str(name) for name in columns["classes"])
-            given = LabelTable(columns["ids"], names, columns["given"], patients=columns["patients"])
+            given = LabelTable(
+                columns["ids"], names, columns["given"], paths=columns.get("paths"), patients=columns["patients"]
+            )
             return cls(
                 given=given,
                 proposed=given.replace(columns["proposed"]),
@@ -85,12 +93,15 @@ class LabelRecord:
                 else None,
                 neighbours=columns.get("neighbours"),
                 scores=columns.get("scores"),
+                classifier=columns.get("classifier"),
             )
         except KeyError as error:
             raise InputError(f"{path} is not a label record: it has no {error}.") from error
 
 
-def label_record(given: LabelTable, prepared: Prepared, noise: NoisyLabels | None) -> LabelRecord:
+def label_record(
+    given: LabelTable, prepared: Prepared, noise: NoisyLabels | None, classifier: NDArray[np.float32]
+) -> LabelRecord:
     """Gather what a method found out about the training labels."""
     return LabelRecord(
         given=given,
@@ -100,6 +111,7 @@ def label_record(given: LabelTable, prepared: Prepared, noise: NoisyLabels | Non
         flags=prepared.flags,
         neighbours=None if prepared.neighbours is None else prepared.neighbours.indices,
         scores=prepared.scores,
+        classifier=classifier,
     )
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bomd.errors import InputError
 from bomd.files import read_json, write_text
 from bomd.measure import figures, gallery, summary
 from bomd.measure.figures import Look
-from bomd.measure.summary import VALIDATION, Group, number, show, spread, summary_rows, summary_table
-from bomd.measure.words import in_words
+from bomd.measure.noise_curves import Grid, arrange, dots, noise_figures, score_table
+from bomd.measure.summary import Group, number, show, spread, summary_rows, summary_table
+from bomd.measure.words import in_words, show_gap
 from bomd.runs import Run
 from bomd.tables import NO_FINDING
 
@@ -27,11 +29,26 @@ __all__ = ["summary_rows", "summary_table", "write_report"]
 
 LARGEST = 9_500_000  # bytes: a page that can still be sent by mail
 EXAMPLES = (12, 6, 3, 1, 0)  # of each kind and method; the first number that keeps the page small enough
+CARDS = 24  # examples of each kind on the whole page, so that it stays quick to open
+DETAILED = 6  # groups whose flags, labels and examples are shown image by image and class by class
+DRAWN = 8  # tables of findings that also have a figure
+WIDE = 6  # methods whose settings fit beside each other
+LINES = 18  # runs in a figure of training
+VARIES = ("seconds", "peak_memory_mb", "peak_gpu_memory_mb", "runs_at_once")  # in an environment from run to run
+DROPPED = (  # what a page gives up after its examples, in this order
+    ("training", "the curves of training"),
+    ("margins", "the histograms of margins"),
+    ("composition", "what the clean sets are made of"),
+    ("changes", "the new labels class by class"),
+    ("findings", "the numbers of each finding"),
+    ("whole", "the complete settings"),
+    ("notes", "the notes of the runs"),
+)
 Values = dict[str, Any]
 
 
 def write_report(runs: Sequence[Run], path: Path) -> Path:
-    """Write one self-contained HTML page about finished runs of any methods and seeds.
+    """Write one self-contained HTML page about finished runs of any methods, noise and seeds.
 
     Args:
         runs: Finished runs; those that differ only in seeds are averaged, and methods are compared only
@@ -42,12 +59,14 @@ def write_report(runs: Sequence[Run], path: Path) -> Path:
         The same path.
     """
     groups = summary.gather(runs)
-    labels = list(dict.fromkeys(group.label for group in groups))
+    grids = arrange(groups)
+    labels = list(dict.fromkeys(method for grid in grids for method in grid.methods))
     look = dict(zip(labels, figures.looks(labels), strict=True))
-    parts = [_Part(group, look[group.label], f"g{place}", _record(group)) for place, group in enumerate(groups)]
-    page = _page(parts)
-    for most in EXAMPLES:
-        text = _render({**page, "galleries": _galleries(parts, most)})
+    parts = [_Part(group, look[group.label], f"g{place}") for place, group in enumerate(groups)]
+    detailed = _detailed(grids, parts)
+    page = _page(grids, parts, detailed, look)
+    for version in _versions(page, lambda most: _galleries(detailed, most), len(detailed)):
+        text = _render(version)
         if len(text.encode()) <= LARGEST:
             write_text(path, text)
             return path
@@ -61,56 +80,81 @@ class _Part:
     group: Group
     look: Look
     name: str  # unique in the page, for ids inside figures
-    record: LabelRecord
+
+    @cached_property
+    def record(self) -> LabelRecord:
+        from bomd.measure.records import LabelRecord  # here, since it brings PyTorch along
+
+        return LabelRecord.load(self.group.first.run.directory / "labels.npz")
+
+    @cached_property
+    def relabels(self) -> bool:
+        """Whether the method changes labels; asked of its numbers where they say so, since they are read faster."""
+        labels = self.group.first.result["labels"]
+        if labels is not None and number(labels, "before") != number(labels, "after"):
+            return True
+        return bool(self.group.first.result["flagged"] or labels is None) and gallery.relabels(self.record)
 
 
-def _record(group: Group) -> LabelRecord:
-    from bomd.measure.records import LabelRecord  # here, since it brings PyTorch along
-
-    return LabelRecord.load(group.first.run.directory / "labels.npz")
-
-
-def _page(parts: Sequence[_Part]) -> Values:
+def _page(grids: Sequence[Grid], parts: Sequence[_Part], detailed: Sequence[_Part], look: dict[str, Look]) -> Values:
     groups = [part.group for part in parts]
-    rows = [summary.summarise(group) for group in groups]
-    experiments = list(dict.fromkeys(group.experiment for group in groups))
-    several = len(experiments) > 1
+    rows = {id(part): grid.rows[part.group.label, part.group.noise] for grid, part in _placed(grids, parts)}
+    several = len({group.experiment for group in groups}) > 1
 
     def title(part: _Part) -> str:
         return f"{part.group.experiment}: {part.group.label}" if several else part.group.label
 
+    def shown(part: _Part) -> Values:
+        return {"title": title(part), "seed": part.group.first.seed, "row": rows[id(part)]}
+
+    flagging = [part for part in parts if rows[id(part)]["flagged"]]
+    relabelling = [part for part in parts if part.relabels]
+    margins = [(part, gallery.margins(part.record, f"{part.name}m")) for part in detailed]
     return {
-        "experiments": [
-            {"name": name, "points": in_words([group for group in groups if group.experiment == name])}
-            for name in experiments
-        ],
+        "grids": [_grid(grid, look, f"n{place}") for place, grid in enumerate(grids)],
         "several": several,
         "runs": sum(len(group.runs) for group in groups),
-        "looks": list({part.look.label: part.look for part in parts}.values()),
-        "methods": _methods(parts, rows),
-        "findings": _findings(parts),
-        "detection": [
-            {"part": part, "title": title(part), "row": row, "figure": _margins(part)}
-            for part, row in zip(parts, rows, strict=True)
-            if row["flagged"]
-        ],
+        "looks": list(look.values()),
+        "seeds": sorted({seed for group in groups for seed in group.seeds}),
+        "findings": _findings(grids, parts),
+        "detection": [shown(part) for part in flagging],
+        "margins": [shown(part) | {"figure": figure} for part, figure in margins if figure],
         "composition": [
-            {"title": title(part), "seed": part.group.first.seed, **_composition(part)}
-            for part in parts
+            shown(part) | gallery.composition(part.group.first, f"{part.name}c")
+            for part in detailed
             if part.group.first.result["composition"]
         ],
+        "relabelled": [shown(part) for part in relabelling],
         "changes": [
-            {"title": title(part), "seed": part.group.first.seed, "row": row, **_changes(part)}
-            for part, row in zip(parts, rows, strict=True)
-            if _relabels(part.record)
+            shown(part) | gallery.changes(part.group.first, part.record, part.name)
+            for part in detailed
+            if part in relabelling
         ],
-        "curves": _curves(parts),
-        "cost": [_cost(part, row) for part, row in zip(parts, rows, strict=True)],
-        "settings": _settings(parts, title),
+        "training": _training(grids, parts),
+        "cost": _cost(grids, parts),
+        "settings": _settings(grids, parts),
+        "whole": _whole(grids, parts),
         "environments": _environments(groups),
         "notes": list(dict.fromkeys(note for g in groups for run in g.runs for note in run.result.get("notes") or [])),
         "colours": figures.PALETTE,
+        "galleries": [],
+        "left_out": [],
     }
+
+
+def _versions(page: Values, galleries: Callable[[int], list[Values]], count: int) -> Iterator[Values]:
+    """The page, and then with ever less on it, until it is small enough; each says what it leaves out."""
+    usual = max(2, min(EXAMPLES[0], CARDS // max(count, 1)))
+    left: list[str] = []
+    for most in (usual, *(fewer for fewer in EXAMPLES if fewer < usual)):
+        if most < usual:
+            left = [f"all but {most} examples of each kind" if most else "all examples"]
+        page = {**page, "galleries": galleries(most), "left_out": left}
+        yield page
+    for key, words in DROPPED:
+        if page[key]:
+            page = {**page, key: [], "left_out": [*page["left_out"], words]}
+            yield page
 
 
 def _render(page: Values) -> str:
@@ -121,238 +165,218 @@ def _render(page: Values) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"show": show, "duration": summary.show_seconds}
+    environment.filters |= {"show": show, "gap": show_gap, "duration": summary.show_seconds, "test": summary.test_head}
     return environment.get_template("report.html.j2").render(**page)
 
 
-def _methods(parts: Sequence[_Part], rows: Sequence[Values]) -> Values:
-    """The table of methods against test sets."""
-    tests = list(dict.fromkeys(test for row in rows for test in row["tests"]))
-    tests.sort(key=lambda test: test == VALIDATION)
-    best = {
-        (row["experiment"], test): max(
-            other["tests"][test]["mean"]
-            for other in rows
-            if other["experiment"] == row["experiment"] and other["tests"].get(test)
-        )
-        for row in rows
-        for test in tests
-        if row["tests"].get(test)
+def _placed(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[tuple[Grid, _Part]]:
+    by_data = {grid.data: grid for grid in grids}
+    return [(by_data[part.group.data], part) for part in parts]
+
+
+def _detailed(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[_Part]:
+    """The groups to look at closely: every set of images, then several methods, then several kinds of noise."""
+    queues = []
+    for grid in grids:
+        judging = [part for part in parts if part.group.data == grid.data]
+        judging = [part for part in judging if part.group.first.result["flagged"] or part.relabels]
+        noisy = [noise for noise in grid.noises if any(g.noise == noise and g.level[0] for g in grid.groups.values())]
+        order = [*noisy[len(noisy) // 2 :][:1], *noisy[-1:], *noisy, *grid.noises]
+        ranks = {method: rank for rank, method in enumerate(["bomd", *grid.methods])}
+        judging.sort(key=lambda part: (order.index(part.group.noise), ranks[part.group.label]))
+        queues.append(judging)
+    mixed = [part for same in zip_longest(*queues) for part in same if part is not None]
+    return sorted(mixed[:DETAILED], key=parts.index)
+
+
+def _grid(grid: Grid, look: dict[str, Look], name: str) -> Values:
+    """Sentences, tables of methods and curves of one set of images."""
+    single = len(grid.noises) == 1
+    tables = (
+        [score_table(grid, look, [(grid.noises[0], test) for test in grid.tests])]
+        if single
+        else [score_table(grid, look, [(noise, test) for noise in grid.noises]) for test in grid.tests]
+    )
+    return {
+        "data": grid.data,
+        "points": in_words(grid),
+        "single": single,
+        "noises": grid.noises,
+        "tables": tables,
+        "counted": any(group.level[2] for group in grid.groups.values()),
+        "baseline": grid.baselines[0] if grid.baselines else None,
+        "meaning": summary.spread_meaning(list(grid.rows.values())),
+        "images": next(iter(grid.groups.values())).first.result["images"],
+        "limits": grid.limits,
+        "missing": grid.missing(),
+        "curves": [
+            {"test": test, "looks": [look[m] for m in grid.leading], "faint": len(grid.methods) - len(grid.leading)}
+            | {"panels": found}
+            for place, test in enumerate(grid.headline)
+            if (found := noise_figures(grid, look, test, f"{name}-{place}"))
+        ],
     }
-    lines = []
-    for part, row in zip(parts, rows, strict=True):
-        cells = [
-            {
-                "auc": row["tests"].get(test),
-                "ap": _over_seeds(part.group, test, "mean_ap"),
-                "best": bool(value := row["tests"].get(test)) and value["mean"] == best[row["experiment"], test],
-            }
-            for test in tests
-        ]
-        lines.append({"look": part.look, "row": row, "cells": cells})
-    images = [
-        {
-            "experiment": name,
-            "counts": next(p.group.first.result["images"] for p in parts if p.group.experiment == name),
-        }
-        for name in dict.fromkeys(row["experiment"] for row in rows)
-    ]
-    return {"tests": tests, "lines": lines, "meaning": summary.spread_meaning(rows), "images": images}
 
 
-def _over_seeds(group: Group, test: str, key: str) -> Values | None:
-    return spread([number(run.result["tests"].get(test), key) for run in group.runs])
-
-
-def _findings(parts: Sequence[_Part]) -> list[Values]:
-    """Numbers per finding, one block per experiment and test set."""
+def _findings(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[Values]:
+    """Numbers per finding, one block for each data and test set; the first ones are drawn."""
     blocks: list[Values] = []
-    for experiment in dict.fromkeys(part.group.experiment for part in parts):
-        members = [part for part in parts if part.group.experiment == experiment]
-        tests = list(dict.fromkeys(test for part in members for test in part.group.first.result["tests"]))
-        for test in [name for name in tests if name != VALIDATION] or tests:
-            scored = [part for part in members if test in part.group.first.result["tests"]]
-            blocks.append({"experiment": experiment, "test": test, **_block(scored, test, f"f{len(blocks)}")})
+    for grid in grids:
+        for test in grid.headline:
+            for noise in grid.noises:
+                scored = [
+                    part
+                    for part in parts
+                    if part.group.data == grid.data
+                    and part.group.noise == noise
+                    and test in part.group.first.result["tests"]
+                ]
+                if scored:
+                    scored.sort(key=lambda part: grid.methods.index(part.group.label))
+                    leading = [part for part in scored if part.group.label in grid.leading]
+                    name = f"f{len(blocks)}" if len(blocks) < DRAWN else None
+                    block = {"experiment": scored[0].group.experiment, "test": test}
+                    blocks.append(block | _block(scored, leading, test, name))
     return blocks
 
 
-def _block(parts: Sequence[_Part], test: str, name: str) -> Values:
+def _block(parts: Sequence[_Part], leading: Sequence[_Part], test: str, name: str | None) -> Values:
     first = parts[0].group.first.result["tests"][test]
     left_out = {item["name"]: item["reason"] for item in first["left_out"]}
     classes = [item["name"] for item in first["classes"]]
-    numbers = {part.name: {item: _finding(part.group, test, item) for item in classes} for part in parts}
-    shown = [item for item in classes if any(numbers[part.name][item]["auc"] for part in parts)]
-    overall = {part.name: summary.summarise(part.group)["tests"][test] for part in parts}
+    numbers = {part.name: summary.by_finding(part.group, test, classes) for part in parts}
+    shown = [item for item in classes if any(numbers[part.name][item]["auc"] for part in leading)]
     lines = [
         {
             "name": item["name"],
             "positives": item["positives"],
             "total": item["positives"] + item["negatives"],
             "averaged": item["name"] not in left_out and item["name"] != NO_FINDING,
-            "cells": [numbers[part.name][item["name"]] for part in parts],
+            "cells": {part.name: numbers[part.name][item["name"]] for part in parts},
         }
         for item in first["classes"]
     ]
-    dots = []
-    for part in parts:
-        values = [overall[part.name], *(numbers[part.name][item]["auc"] for item in shown)]
-        ends = [_ends(value) for value in values]
-        means = [value["mean"] if value else None for value in values]
-        dots.append(figures.Dots(part.look, means, [end[0] for end in ends], [end[1] for end in ends]))
-    figure = figures.dot_plot(["mean of findings", *shown], dots, "AUC", name) if shown else None
+    series = [
+        dots(
+            part.look,
+            [summary.summarise(part.group)["tests"][test], *(numbers[part.name][item]["auc"] for item in shown)],
+        )
+        for part in leading
+    ]
     return {
-        "figure": figure,
+        "figure": figures.dot_plot(["mean of findings", *shown], series, "AUC", name) if shown and name else None,
         "lines": lines,
-        "looks": [part.look for part in parts],
+        "leading": leading,
+        "all": parts,
         "left_out": [f"{item} ({reason})" for item, reason in left_out.items()]
         + [f"{NO_FINDING} (it is the absence of all findings)"] * (NO_FINDING in classes),
     }
 
 
-def _finding(group: Group, test: str, name: str) -> dict[str, Values | None]:
-    found = [
-        item
-        for run in group.runs
-        for item in run.result["tests"].get(test, {"classes": []})["classes"]
-        if item["name"] == name
-    ]
-    return {
-        key: spread(
-            [number(item, key) for item in found],
-            number(found[0], f"{key}_low") if found else None,
-            number(found[0], f"{key}_high") if found else None,
-        )
-        for key in ("auc", "ap")
-    }
-
-
-def _ends(value: Values | None) -> tuple[float | None, float | None]:
-    if value is None:
-        return None, None
-    if value["std"] is not None:
-        return value["mean"] - value["std"], value["mean"] + value["std"]
-    return value["low"], value["high"]
-
-
-def _margins(part: _Part) -> Any:
-    """The histogram of margins, where it is known which labels were changed."""
-    flags, truth = part.record.flags, gallery.known_truth(part.record)
-    if flags is None or not truth.any():
-        return None
-    known = truth & np.isfinite(flags.margin)
-    changed = gallery.truly_changed(part.record)
-    flagged, passed = flags.margin[known & flags.noisy], flags.margin[known & ~flags.noisy]
-    separate = len(flagged) and len(passed) and flagged.max() <= passed.min()
-    border = float(flagged.max() + passed.min()) / 2 if separate else None
-    return figures.histogram(flags.margin[known & changed], flags.margin[known & ~changed], border, f"{part.name}m")
-
-
-def _composition(part: _Part) -> Values:
-    items = part.group.first.result["composition"]
-    counts = [
-        (figures.PALETTE[4], [item["given"] for item in items]),
-        (figures.PALETTE[0], [item["kept"] for item in items]),
-    ]
-    figure = figures.bars([item["name"] for item in items], counts, "positive labels", f"{part.name}c")
-    return {"figure": figure, "items": items}
-
-
-def _relabels(record: LabelRecord) -> bool:
-    return not np.array_equal(record.given.values, record.proposed.values, equal_nan=True)
-
-
-def _changes(part: _Part) -> Values:
-    """How much label mass each class has, and how well its labels tell right from wrong, before and after."""
-    record, truth = part.record, gallery.known_truth(part.record)
-    rows = truth if truth.any() else np.ones(len(record.given), dtype=bool)
-    masses = [("given", figures.PALETTE[4], record.given), ("proposed", figures.PALETTE[0], record.proposed)]
-    if truth.any() and record.clean is not None:
-        masses.insert(0, ("true", figures.PALETTE[2], record.clean))
-    sums = [(colour, np.nansum(table.values[rows], axis=0).tolist()) for _, colour, table in masses]
-    found = part.group.first.result["labels"]
-    classes = found["classes"] if found else []
-    before, after = ([number(item, key) for item in classes] for key in ("before", "after"))
-    names = [item["name"] for item in classes]
-    return {
-        "images": int(rows.sum()),
-        "masses": [(name, colour) for name, colour, _ in masses],
-        "histogram": figures.bars(record.given.classes, sums, "sum of labels", f"{part.name}h"),
-        "auc": figures.change_plot(names, before, after, "label AUC", f"{part.name}l") if classes else None,
-        "classes": classes,
-    }
-
-
 def _galleries(parts: Sequence[_Part], most: int) -> list[Values]:
-    from bomd.measure.records import Examples
+    judging = [part for part in parts if part.record.flags is not None]
+    found = [(part.group, gallery.read_pages(part.group.first.run.directory, part.record, most)) for part in judging]
+    return [{"group": group, "pages": pages} for group, pages in found if pages]
 
-    found = []
-    for part in parts:
-        if part.record.flags is None:
-            continue
-        examples = Examples.load(part.group.first.run.directory / "examples.npz")
-        pages = gallery.pages(part.record, examples, most)
-        if pages:
-            found.append({"group": part.group, "pages": pages})
+
+def _training(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[Values]:
+    """Loss of every stage, and the score on held-out patients, of a few methods under one kind of noise."""
+    found: list[Values] = []
+    for grid in grids:
+        noise = grid.noises[len(grid.noises) // 2]
+        members = [part for part in parts if part.group.data == grid.data and part.group.noise == noise]
+        members = [part for part in members if part.group.label in grid.leading]
+        all_runs = sum(len(part.group.runs) for part in members) <= LINES
+        lines: dict[tuple[str, str], list[tuple[Look, list[int], list[float]]]] = {}
+        for part in members:
+            for run in part.group.runs if all_runs else part.group.runs[:1]:
+                for place, epochs, values in _course(run.run.directory / "metrics.jsonl"):
+                    lines.setdefault(place, []).append((part.look, epochs, values))
+        axis = {"loss": "loss", "validation": "AUC on held-out patients"}
+        drawn = [
+            {"stage": stage, "what": axis[key], "figure": figures.curves(same, axis[key], f"t{len(found)}-{place}")}
+            for place, ((stage, key), same) in enumerate(lines.items())
+        ]
+        if drawn:
+            seeds = "a line per run" if all_runs else "the first seed of each"
+            experiment = members[0].group.experiment
+            looks = [part.look for part in members]
+            found.append({"experiment": experiment, "looks": looks, "figures": drawn, "seeds": seeds})
     return found
 
 
-def _curves(parts: Sequence[_Part]) -> list[Values]:
-    """Loss of every stage, and the score on held-out patients where it was measured."""
-    lines: dict[tuple[str, str], list[tuple[Look, list[int], list[float]]]] = {}
-    for part in parts:
-        for run in part.group.runs:
-            history = _history(run.run.directory / "metrics.jsonl")
-            for stage in dict.fromkeys(str(record["stage"]) for record in history):
-                for key in ("loss", "validation"):
-                    points = [
-                        (int(record["epoch"]), value)
-                        for record in history
-                        if record["stage"] == stage and (value := number(record, key)) is not None
-                    ]
-                    if points:
-                        epochs, values = zip(*points, strict=True)
-                        lines.setdefault((stage, key), []).append((part.look, list(epochs), list(values)))
-    axis = {"loss": "loss", "validation": "AUC on held-out patients"}
-    return [
-        {"stage": stage, "what": axis[key], "figure": figures.curves(found, axis[key], f"t{place}")}
-        for place, ((stage, key), found) in enumerate(lines.items())
-    ]
-
-
-def _history(path: Path) -> list[Values]:
+def _course(path: Path) -> Iterator[tuple[tuple[str, str], list[int], list[float]]]:
+    """Epochs and values of every stage and number that was measured more than never."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines if line]
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
     except (OSError, ValueError) as error:
         raise InputError(f"Cannot read {path}: {error}.") from error
+    for stage in dict.fromkeys(str(line["stage"]) for line in lines):
+        for key in ("loss", "validation"):
+            points = [
+                (int(line["epoch"]), value)
+                for line in lines
+                if line["stage"] == stage and (value := number(line, key)) is not None
+            ]
+            if points:
+                yield (stage, key), [epoch for epoch, _ in points], [value for _, value in points]
 
 
-def _cost(part: _Part, row: Values) -> Values:
-    places = [read_json(run.run.directory / "environment.json") for run in part.group.runs]
-    return {
-        "look": part.look,
-        "row": row,
-        "memory": spread([number(place, "peak_memory_mb") for place in places]),
-        "devices": list(dict.fromkeys(str(place.get("device")) for place in places)),
-    }
+def _members(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[tuple[str, list[_Part]]]:
+    """The parts of each method and set of images, over all kinds of noise, under a title."""
+    found = []
+    for grid in grids:
+        for method in grid.methods:
+            same = [part for part in parts if part.group.data == grid.data and part.group.label == method]
+            found.append((f"{grid.data}: {method}" if len(grids) > 1 else method, same))
+    return found
 
 
-def _settings(parts: Sequence[_Part], title: Any) -> Values:
-    configs = [part.group.first.config for part in parts]
-    flat = [summary.flatten(config) for config in configs]
-    keys = [key for key in summary.differing(configs) if key != "seed"]
-    return {
-        "titles": [title(part) for part in parts],
-        "different": [(key, [_written(item.get(key)) for item in flat]) for key in keys],
-        "whole": [
+def _cost(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[Values]:
+    """What a run of each method took, over all kinds of noise and seeds."""
+    lines = []
+    for title, members in _members(grids, parts):
+        runs = [run for part in members for run in part.group.runs]
+        places = [read_json(run.run.directory / "environment.json") for run in runs]
+        lines.append(
             {
-                "title": title(part),
-                "runs": [run.place for run in part.group.runs],
-                "text": json.dumps(part.group.first.config, indent=2, ensure_ascii=False, default=str),
+                "title": title,
+                "look": members[0].look,
+                "runs": len(runs),
+                "seconds": spread([number(run.result, "seconds") for run in runs]),
+                "images": spread([number(run.result, "images_presented") for run in runs]),
+                "memory": spread([number(place, "peak_memory_mb") for place in places]),
+                "gpu": spread([number(place, "peak_gpu_memory_mb") for place in places]),
+                "at_once": max((number(place, "runs_at_once") or 1 for place in places), default=1),
+                "devices": list(dict.fromkeys(str(place.get("device")) for place in places)),
             }
-            for part in parts
-        ],
+        )
+    return lines
+
+
+def _settings(grids: Sequence[Grid], parts: Sequence[_Part]) -> Values:
+    """What differs between methods, noise and seeds aside."""
+    found = [(title, members[0].group.first.config) for title, members in _members(grids, parts)]
+    flat = [summary.flatten(config) for _, config in found]
+    keys = [key for key in summary.differing([config for _, config in found]) if key not in ("seed", "method")]
+    keys = [key for key in keys if not key.startswith("noise.")]
+    return {
+        "titles": [title for title, _ in found],
+        "different": [(key, [_written(item.get(key)) for item in flat]) for key in keys],
+        "wide": len(found) > WIDE,
     }
+
+
+def _whole(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[Values]:
+    """Every setting of each method, and where its runs are."""
+    return [
+        {
+            "title": title,
+            "runs": [run.place for part in members for run in part.group.runs],
+            "text": json.dumps(members[0].group.first.config, indent=2, ensure_ascii=False, default=str),
+        }
+        for title, members in _members(grids, parts)
+    ]
 
 
 def _written(value: Any) -> str:
@@ -365,6 +389,6 @@ def _environments(groups: Sequence[Group]) -> list[Values]:
     for group in groups:
         for run in group.runs:
             environment = read_json(run.run.directory / "environment.json")
-            shared = {key: value for key, value in environment.items() if key not in ("seconds", "peak_memory_mb")}
+            shared = {key: value for key, value in environment.items() if key not in VARIES}
             made.setdefault(json.dumps(shared, indent=2, ensure_ascii=False), []).append(run.place)
-    return [{"text": text, "runs": places} for text, places in made.items()]
+    return [{"text": text, "facts": json.loads(text), "runs": places} for text, places in made.items()]

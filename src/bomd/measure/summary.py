@@ -17,7 +17,17 @@ from bomd.errors import InputError
 from bomd.runs import Run
 
 VALIDATION = "validation"  # patients held out of the training set: their labels may be wrong
-DATA = ("name", "images", "train", "test", "noise", "validation")  # settings that decide which data is used
+BEFORE_NOISE = "validation before noise"  # the same patients with their labels before noise was added
+BASELINE = "bce"  # plain training, which every other method must beat
+DATA = (  # settings that decide which images are learnt from and how they are tested, noise aside
+    "name",
+    "images",
+    "train",
+    "test",
+    "validation",
+    "hold_out_test_patients",
+    "minimum_positives",
+)
 
 
 @dataclass(frozen=True)
@@ -43,11 +53,15 @@ class Group:
     """Runs that differ in nothing but seeds.
 
     Attributes:
-        experiment: Name of the data, unique in the report; only groups that share it may be compared.
-        label: Name of the method, unique in the experiment.
+        data: Name of the images, unique in the report.
+        noise: What was done to their labels, unique for the data; "no noise" where nothing was.
+        experiment: Both in one name; only groups that share it may be compared.
+        label: Name of the method, unique for the data.
         runs: By seed.
     """
 
+    data: str
+    noise: str
     experiment: str
     label: str
     runs: tuple[Finished, ...]
@@ -61,25 +75,50 @@ class Group:
         """The run that stands for all where only one can be shown."""
         return self.runs[0]
 
+    @property
+    def level(self) -> tuple[bool, str, float, float]:
+        """Sorts kinds of noise: none first, then by kind, rows and labels."""
+        return noise_level(self.first.config.get("noise") or {})
+
 
 def gather(runs: Sequence[Run]) -> list[Group]:
     """Read finished runs and group them; an unfinished or damaged one is an error."""
     if not runs:
         raise InputError("No run to report: give at least one finished run directory.")
-    unique = {run.directory.resolve(): run for run in runs}
-    read = sorted((_read(run) for run in unique.values()), key=lambda run: run.seed)
-    data = {_key(_data_settings(run)): _data_settings(run) for run in read}
-    experiments = _labels(data, lambda settings: str(settings["name"]))
-    methods: dict[str, dict[str, list[Finished]]] = {}
-    for run in read:
-        groups = methods.setdefault(_key(_data_settings(run)), {})
-        groups.setdefault(_key(_method_settings(run)), []).append(run)
-    gathered = []
-    for data_key, groups in methods.items():
-        settings = {key: _method_settings(members[0]) for key, members in groups.items()}
-        labels = _labels(settings, lambda settings: str(settings["method"]))
-        gathered += [Group(experiments[data_key], labels[key], tuple(members)) for key, members in groups.items()]
-    return sorted(gathered, key=lambda group: (group.experiment, group.label))
+    read = {_key(run.config): run for run in sorted((_read(run) for run in runs), key=lambda run: run.place)}
+    by_data: dict[str, list[Finished]] = {}
+    for run in sorted(read.values(), key=lambda run: run.seed):  # the same settings and seed count once
+        by_data.setdefault(_key(_data_settings(run)), []).append(run)
+    names = _labels({key: _data_settings(same[0]) for key, same in by_data.items()}, "name")
+    gathered = [group for key, same in by_data.items() for group in _gather_data(names[key], same)]
+    return sorted(gathered, key=lambda group: (group.data, group.level, group.label))
+
+
+def _gather_data(data: str, runs: Sequence[Finished]) -> list[Group]:
+    """Group the runs of the same images by noise and method."""
+    from bomd.measure.comparison import noise_name  # here, since it brings PyTorch along
+
+    settings = {_key(_method_settings(run)): _method_settings(run) for run in runs}
+    labels = _labels(settings, "method")
+    found: dict[tuple[str, str], list[Finished]] = {}
+    for run in runs:
+        settings_of_noise = _without_seeds(run.config.get("noise") or {})
+        noise = noise_name(settings_of_noise) or str(settings_of_noise["kind"])
+        found.setdefault((noise, labels[_key(_method_settings(run))]), []).append(run)
+    several = len({noise for noise, _ in found}) > 1
+    return [
+        Group(data, noise, f"{data}, {noise}" if several else data, label, tuple(members))
+        for (noise, label), members in found.items()
+    ]
+
+
+def noise_level(noise: Mapping[str, Any]) -> tuple[bool, str, float, float]:
+    """Sorts the noise of runs: none first, then by kind and whatever else was set, by rows and by labels."""
+    rows, labels = number(noise, "rows"), number(noise, "labels")
+    if noise.get("kind", "none") == "none" or 0 in (rows, labels):
+        return False, "", 0.0, 0.0
+    rest = {key: value for key, value in noise.items() if key not in ("rows", "labels", "seed")}
+    return True, _key(rest), rows or 0.0, labels or 0.0
 
 
 def summary_rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -89,7 +128,7 @@ def summary_rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
     deviation over several runs, or the bootstrap interval of a single one where there is one.
 
     Returns:
-        Rows with the keys experiment, method, seeds, tests (number by test set; "validation" comes last),
+        Rows with the keys experiment, data, noise, method, seeds, tests (number by test set; "validation" comes last),
         flagged (share of images; with the mean counts as "images" and "of"), detection (number by name),
         labels (number by name), seconds, images.
     """
@@ -100,9 +139,11 @@ def summarise(group: Group) -> dict[str, Any]:
     """The row of one group; see `summary_rows`."""
     results = [run.result for run in group.runs]
     tests = dict.fromkeys(test for result in results for test in result["tests"])
-    ordered = sorted(tests, key=lambda test: test == VALIDATION)
+    ordered = sorted(tests, key=held_out)
     return {
         "experiment": group.experiment,
+        "data": group.data,
+        "noise": group.noise,
         "method": group.label,
         "seeds": group.seeds,
         "tests": {
@@ -121,10 +162,42 @@ def summarise(group: Group) -> dict[str, Any]:
     }
 
 
+def by_finding(group: Group, test: str, classes: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """AUC and average precision of each class over the runs of a group."""
+    tests = [run.result["tests"].get(test, {"classes": []}) for run in group.runs]
+    runs = [{item["name"]: item for item in found["classes"]} for found in tests]
+    found = {}
+    for name in classes:
+        items = [run.get(name) for run in runs]
+        found[name] = {
+            key: spread(
+                [number(item, key) for item in items], number(items[0], f"{key}_low"), number(items[0], f"{key}_high")
+            )
+            for key in ("auc", "ap")
+        }
+    return found
+
+
+def held_out(test: str) -> bool:
+    """Whether a test set is made of patients held out of the training set."""
+    return test in (VALIDATION, BEFORE_NOISE)
+
+
+def test_name(test: str) -> str:
+    """A test set as people call it, inside a sentence."""
+    names = {VALIDATION: "held-out patients", BEFORE_NOISE: "held-out patients, labels before noise"}
+    return names.get(test, f"test set {test}")
+
+
+def test_head(test: str) -> str:
+    """The same without the words "test set", for a table or an axis."""
+    return test_name(test).removeprefix("test set ")
+
+
 def summary_table(runs: Sequence[Run]) -> Table:
     """The rows as a table for the terminal."""
     rows = summary_rows(runs)
-    tests = list(dict.fromkeys(test for row in rows for test in row["tests"] if test != VALIDATION))
+    tests = list(dict.fromkeys(test for row in rows for test in row["tests"] if not held_out(test)))
     several = len({row["experiment"] for row in rows}) > 1
     detected = any(row["detection"] for row in rows)
     relabelled = any(row["labels"] for row in rows)
@@ -252,10 +325,12 @@ def _data_settings(run: Finished) -> dict[str, Any]:
 
 def _method_settings(run: Finished) -> dict[str, Any]:
     """Settings that the method sees; those of other methods in the same recipe do not matter."""
-    kept = {key: value for key, value in run.config.items() if key not in (*DATA, "settings")}
-    method = run.config["method"]
-    own = (run.config.get("settings") or {}).get(method, {})
-    settings: dict[str, Any] = _without_seeds({**kept, str(method): own})
+    from bomd.methods.describe import tables_of  # here, since it brings PyTorch along
+
+    kept = {key: value for key, value in run.config.items() if key not in (*DATA, "noise", "settings")}
+    method, tables = str(run.config["method"]), run.config.get("settings") or {}
+    own = {key: value for table in tables_of(method) for key, value in tables.get(table, {}).items()}
+    settings: dict[str, Any] = _without_seeds({**kept, method: own})
     return settings
 
 
@@ -263,11 +338,11 @@ def _key(settings: Mapping[str, Any]) -> str:
     return json.dumps(settings, sort_keys=True, default=str)
 
 
-def _labels(settings: Mapping[str, Mapping[str, Any]], name: Any) -> dict[str, str]:
+def _labels(settings: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, str]:
     """A short name for each of these settings; where names clash, what differs is added."""
     named: dict[str, list[str]] = {}
     for key, values in settings.items():
-        named.setdefault(name(values), []).append(key)
+        named.setdefault(str(values[name]), []).append(key)
     labels = {}
     for short, keys in named.items():
         different = differing([settings[key] for key in keys])

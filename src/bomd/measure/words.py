@@ -2,61 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from bomd.measure import paired
-from bomd.measure.summary import VALIDATION, Group, number, show, spread, summarise
+from bomd.measure.noise_curves import Gap, Grid, compare
+from bomd.measure.summary import Group, held_out, number, show, test_name
 
 DESCRIBED = 2  # methods that flag or change labels and are described; the sections below have them all
+MANY = 5  # methods; the best of more looks better than it is
+Point = dict[str, str]  # "lead" in bold, "text" after it
 
 
-def in_words(groups: Sequence[Group]) -> list[dict[str, str]]:
-    """What came out of one experiment, as points with a lead and a text, the most important first."""
-    rows = [summarise(group) for group in groups]
-    tests = dict.fromkeys(test for row in rows for test in row["tests"] if test != VALIDATION)
-    points = [point for test in tests if (point := _winner(groups, rows, test))]
-    if not tests:
+def in_words(grid: Grid) -> list[Point]:
+    """What came out for one set of images, the most important first."""
+    points = []
+    if not any(not held_out(test) for test in grid.tests):
+        points.append(_point("No test set.", "Only held-out patients were scored, whose labels may be wrong."))
+    if len(grid.noises) == 1:
+        points += [_winner(grid, grid.noises[0], test) for test in grid.headline]
+        points += [point for test in grid.headline if (point := _against_baseline(grid, grid.noises[0], test))]
+        points += _judging_once(grid, grid.noises[0])
+    else:
+        points += [point for test in grid.headline for point in _over_noise(grid, test)]
+        points += _judging_over_noise(grid)
+    if not any(row["flagged"] for row in grid.rows.values()):
+        points.append(_point("No flags.", "None of these methods says which labels look wrong."))
+    if missing := grid.missing():
+        count = sum(map(len, missing.values()))
+        of = len(grid.methods) * len(grid.noises)
         points.append(
-            {"lead": "No test set.", "text": "Only held-out patients were scored, whose labels may be wrong."}
+            _point(
+                f"Not complete: {count} of {of} entries lack runs.",
+                "Means over fewer seeds are less certain; the list is below the table of methods.",
+            )
         )
-    ranked = sorted(zip(groups, rows, strict=True), key=lambda pair: -_best(pair[1]))
-    judging = [(group, row) for group, row in ranked if row["flagged"] or _relabelled(row)]
-    for group, row in judging[:DESCRIBED]:
-        sentences = (_flagged(row), _detected(row), _relabelled(row), _emptied(group))
-        points += [point for point in sentences if point]
-    if rest := [row["method"] for _, row in judging[DESCRIBED:]]:
-        points.append({"lead": f"{len(rest)} more flag or change labels:", "text": f"{', '.join(rest)}; see below."})
-    if not any(row["flagged"] for row in rows):
-        points.append({"lead": "No flags.", "text": "None of these methods says which labels look wrong."})
     return points
 
 
-def _best(row: dict[str, Any]) -> float:
-    """The highest mean AUC on a test set, to put the methods that matter most first."""
-    return max((value["mean"] for test, value in row["tests"].items() if value and test != VALIDATION), default=0.0)
+def signed(value: float) -> str:
+    """A difference with its sign; what rounds to nothing has none."""
+    return f"{value:+.3f}".replace("-", "−") if abs(value) >= 0.0005 else "0.000"
 
 
-def _winner(groups: Sequence[Group], rows: Sequence[dict[str, Any]], test: str) -> dict[str, str] | None:
-    scored = [(group, row["tests"].get(test)) for group, row in zip(groups, rows, strict=True)]
-    ranked = sorted((pair for pair in scored if pair[1]), key=lambda pair: -pair[1]["mean"])
+def show_gap(gap: Gap) -> str:
+    """A difference with its interval over patients, or its spread over seeds where that was not computed."""
+    if gap.low is not None and gap.high is not None:
+        return f"{signed(gap.mean)} ({signed(gap.low)} to {signed(gap.high)})"
+    return signed(gap.mean) + ("" if gap.std is None else f" ± {gap.std:.3f}")
+
+
+def _point(lead: str, text: str = "") -> Point:
+    return {"lead": lead, "text": text}
+
+
+def _winner(grid: Grid, noise: str, test: str) -> Point:
+    scored = [(method, score) for method in grid.methods if (score := grid.score(method, noise, test))]
+    ranked = sorted(scored, key=lambda pair: -pair[1]["mean"])
+    where = test_name(test)
     if not ranked:
-        return {"lead": f"{test}: no mean AUC.", "text": "No finding has both positives and negatives there."}
+        return _point(f"{where}: no mean AUC.", "No finding has both positives and negatives there.")
     best, score = ranked[0]
-    reached = f"{best.label} reaches a mean AUC of {show(score)} over the findings of test set {test}"
+    reached = f"{best} reaches a mean AUC of {show(score)} over the findings of {where}"
     if len(ranked) == 1:
-        return {"lead": reached + ".", "text": _runs(score)}
+        return _point(reached + ".", _runs(score))
     second, other = ranked[1]
     gap = score["mean"] - other["mean"]
     if round(gap, 3) == 0:
-        lead = f"{best.label} and {second.label} are level on test set {test}: {show(score)} and {show(other)}."
+        lead = f"{best} and {second} are level on {where}: {show(score)} and {show(other)}."
     else:
-        lead = f"{reached}, {gap:.3f} above {second.label} at {show(other)}."
-    rest = [f"{group.label} {value['mean']:.3f}" for group, value in ranked[2:]]
-    behind = f" Behind them: {', '.join(rest)}." if rest else ""
-    return {"lead": lead, "text": f"{_runs(score)} {_certainty(best, second, test)}{behind}".strip()}
+        lead = f"{reached}, {gap:.3f} above {second} at {show(other)}."
+    sure = _certainty(grid.groups[best, noise], grid.groups[second, noise], test)
+    rest = [f"{method} {value['mean']:.3f}" for method, value in ranked[2 : 2 + MANY]]
+    behind = f" Behind them: {', '.join(rest)}" if rest else ""
+    behind += f" and {len(ranked) - 2 - MANY} more." if len(ranked) > 2 + MANY else "." if rest else ""
+    return _point(lead, f"{_runs(score)} {sure}{behind}{_many(len(ranked))}".strip())
+
+
+def _many(count: int) -> str:
+    """A warning that the best of many was picked."""
+    return f" The best of {count} methods looks better here than it would on new data." if count > MANY else ""
 
 
 def _runs(score: dict[str, Any]) -> str:
@@ -68,61 +91,168 @@ def _runs(score: dict[str, Any]) -> str:
 
 
 def _certainty(best: Group, second: Group, test: str) -> str:
-    """How sure the order of two groups is: over seeds they share, or over the patients of a single run."""
-    theirs = {run.seed: run for run in second.runs}
-    shared = [(run, theirs[run.seed]) for run in best.runs if run.seed in theirs]
-    if len(shared) > 1:
-        gaps = [
-            one - other
-            for mine, yours in shared
-            if (one := number(mine.result["tests"].get(test), "mean_auc")) is not None
-            and (other := number(yours.result["tests"].get(test), "mean_auc")) is not None
-        ]
-        won = sum(gap > 0 for gap in gaps)
-        gap = _signed(spread(gaps))
-        return f"Seed by seed the difference is {gap}; {best.label} is ahead in {won} of {len(gaps)}."
-    if len(shared) == 1 and (found := _paired(*shared[0], test)) is not None:
-        low, high = found
-        verdict = "more than the choice of patients explains" if low > 0 else "so it may be chance"
-        between = f"between {low:+.3f} and {high:+.3f} (95 %)"
-        return f"On resampled test patients the difference lies {between}, {verdict}."
-    return ""
+    """How sure the order of two groups is: over the seeds they share, and over the test patients."""
+    gap = compare(best, second, test)
+    if gap is None:
+        return ""
+    sentences = []
+    if gap.count > 1:
+        spread = "" if gap.std is None else f" ± {gap.std:.3f}"
+        won = f"{best.label} is ahead in {gap.won} of {gap.count}"
+        sentences.append(f"Seed by seed the difference is {signed(gap.mean)}{spread}; {won}.")
+    if gap.low is not None and gap.high is not None:
+        verdict = "more than the choice of patients explains" if gap.certain > 0 else "so it may be chance"
+        between = f"between {signed(gap.low)} and {signed(gap.high)} (95 %)"
+        sentences.append(f"On resampled test patients the difference lies {between}, {verdict}.")
+    return " ".join(sentences)
 
 
-def _paired(mine: Any, yours: Any, test: str) -> tuple[float, float] | None:
-    """The interval of the difference, where both runs scored the very same images."""
-    from bomd.measure.records import load_predictions  # here, since it brings PyTorch along
-
-    one = load_predictions(mine.run.directory / "predictions.npz")
-    other = load_predictions(yours.run.directory / "predictions.npz")
-    if test not in one or test not in other:
+def _against_baseline(grid: Grid, noise: str, test: str) -> Point | None:
+    """Which methods beat plain training, where there are more than the two that `_winner` compares."""
+    gaps = {method: gap for method in grid.methods if (gap := grid.gaps.get((method, noise, test)))}
+    if len(gaps) < 2:
         return None
-    (truth, scores), (same, others) = one[test], other[test]
-    if truth.classes != same.classes or not np.array_equal(truth.ids, same.ids):
+    sides = {sign: [method for method, gap in gaps.items() if gap.certain == sign] for sign in (1, -1)}
+    better, worse = (", ".join(sides[sign]) or "none" for sign in (1, -1))
+    unsure = len(gaps) - len(sides[1]) - len(sides[-1])
+    lead = f"{len(sides[1])} of {len(gaps)} methods beat plain training ({grid.baselines[0]}) on {test_name(test)} "
+    lead += "by more than the choice of patients explains."
+    text = f"Better: {better}. Worse: {worse}. For {unsure} the difference may be chance or was not tested."
+    return _point(lead, text + _chance(len(gaps)))
+
+
+def _chance(count: int) -> str:
+    return f" Of {count} comparisons about {max(1, round(count * 0.05))} would look sure by chance." * (count > MANY)
+
+
+def _over_noise(grid: Grid, test: str) -> list[Point]:
+    """Who is ahead under which noise, and whether plain training is beaten."""
+    scores = {
+        noise: {method: score["mean"] for method in grid.methods if (score := grid.score(method, noise, test))}
+        for noise in grid.noises
+    }
+    known = {noise: found for noise, found in scores.items() if found}
+    where = test_name(test)
+    if not known:
+        return [_point(f"{where}: no mean AUC.", "No finding has both positives and negatives there.")]
+    won: dict[str, list[str]] = {}
+    for noise, found in known.items():
+        won.setdefault(max(found, key=lambda method: found[method]), []).append(noise)
+    order = sorted(won, key=lambda method: -len(won[method]))
+    counts = [f"{method} in {len(won[method])} ({'; '.join(won[method])})" for method in order]
+    lead = f"{order[0]} has the highest mean AUC on {where} in {len(won[order[0]])} of {len(known)} noise levels."
+    text = f"First places: {_listed(counts)}." if len(counts) > 1 else ""
+    losses = [
+        f"{method} from {known[first][method]:.3f} to {known[last][method]:.3f}"
+        for method in grid.leading[:3]
+        if method in known[first := next(iter(known))] and method in known[last := list(known)[-1]]
+    ]
+    if losses:
+        text += f" From {first} to {last}: {_listed(losses)}."
+    points = [_point(lead, (text + _many(len(grid.methods))).strip())]
+    chosen = [method for method in grid.leading if any(key[0] == method and key[2] == test for key in grid.gaps)]
+    chosen.sort(key=lambda method: method != "bomd")
+    return points + [_beaten(grid, method, test) for method in chosen[:DESCRIBED]]
+
+
+def _beaten(grid: Grid, method: str, test: str) -> Point:
+    gaps = {noise: gap for noise in grid.noises if (gap := grid.gaps.get((method, noise, test)))}
+    ahead = sum(gap.mean > 0 for gap in gaps.values())
+    mean = sum(gap.mean for gap in gaps.values()) / len(gaps)
+    lead = f"{method} is ahead of {grid.baselines[0]} in {ahead} of {len(gaps)} noise levels on {test_name(test)}; "
+    lead += f"the mean difference is {signed(mean)}."
+    sure = {sign: [noise for noise, gap in gaps.items() if gap.certain == sign] for sign in (1, -1)}
+    tested = sum(gap.low is not None for gap in gaps.values())
+    text = f"The choice of test patients does not explain it in {len(sure[1])} of {tested} tested"
+    text += f", and it is behind beyond chance in {len(sure[-1])} ({'; '.join(sure[-1])})." if sure[-1] else "."
+    clean = [noise for noise, gap in gaps.items() if not grid.groups[method, noise].level[0]]
+    if clean:
+        text += f" Without noise the difference is {show_gap(gaps[clean[0]])}."
+    return _point(lead, text)
+
+
+def _listed(items: list[str]) -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def _judging(grid: Grid) -> list[str]:
+    """Methods that flag images or change labels, the best first."""
+
+    def judges(row: dict[str, Any]) -> bool:
+        return bool(row["flagged"] or _relabelled(row))
+
+    return [m for m in grid.methods if any(judges(row) for (label, _), row in grid.rows.items() if label == m)]
+
+
+def _judging_once(grid: Grid, noise: str) -> list[Point]:
+    judging = _judging(grid)
+    points = []
+    for method in judging[:DESCRIBED]:
+        row = grid.rows[method, noise]
+        sentences = (_flagged(row), _detected(row), _relabelled(row), _emptied(grid.groups[method, noise]))
+        points += [point for point in sentences if point]
+    if rest := judging[DESCRIBED:]:
+        points.append(_point(f"{len(rest)} more flag or change labels:", f"{', '.join(rest)}; see below."))
+    return points
+
+
+def _judging_over_noise(grid: Grid) -> list[Point]:
+    judging = sorted(_judging(grid), key=lambda method: method != "bomd")
+    points = []
+    for method in judging[:DESCRIBED]:
+        rows = {noise: row for noise in grid.noises if (row := grid.rows.get((method, noise)))}
+        points += [point for point in (_detected_over(method, rows), _relabelled_over(method, rows)) if point]
+    if rest := judging[DESCRIBED:]:
+        points.append(_point(f"{len(rest)} more flag or change labels:", f"{', '.join(rest)}; see below."))
+    return points
+
+
+def _detected_over(method: str, rows: dict[str, dict[str, Any]]) -> Point | None:
+    found = [row["detection"] for row in rows.values()]
+    found = [item for item in found if item.get("precision") and (number(item["base_rate"], "mean") or 0) > 0]
+    if not found:
         return None
-    found = paired.difference(truth, scores, others)
-    return None if found is None else found[1:]
+    precision, base, recall = (_range(item[key] for item in found if item.get(key)) for key in KEYS)
+    lead = f"Of the images that {method} flags, {precision} have a wrong label; of all images with known truth, {base}."
+    text = f"It finds {recall} of the wrong ones, over {len(found)} noise levels."
+    ranked = [item for item in found if item.get("auroc") and item.get("auroc_by_count")]
+    if ranked:
+        beaten = sum(item["auroc"]["mean"] > item["auroc_by_count"]["mean"] for item in ranked)
+        text += f" Its ranking beats merely counting positive labels in {beaten} of {len(ranked)}."
+    return _point(lead, text)
 
 
-def _signed(value: dict[str, Any] | None) -> str:
-    if value is None:
-        return "unknown"
-    return f"{value['mean']:+.3f}" + ("" if value["std"] is None else f" ± {value['std']:.3f}")
+KEYS = ("precision", "base_rate", "recall")
 
 
-def _flagged(row: dict[str, Any]) -> dict[str, str] | None:
+def _range(values: Any) -> str:
+    means = [100 * value["mean"] for value in values]
+    low, high = (f"{end:.0f}" for end in (min(means), max(means)))
+    return f"{low} %" if low == high else f"{low} to {high} %"
+
+
+def _relabelled_over(method: str, rows: dict[str, dict[str, Any]]) -> Point | None:
+    changes = [row["labels"] for row in rows.values() if _relabelled(row)]
+    if not changes:
+        return None
+    gains = [labels["after"]["mean"] - labels["before"]["mean"] for labels in changes]
+    better = sum(gain > 0 for gain in gains)
+    lead = f"The labels that {method} proposes are closer to the truth than the given ones in {better} of {len(gains)} "
+    return _point(lead + "noise levels.", f"Label AUC changes by {signed(min(gains))} to {signed(max(gains))}.")
+
+
+def _flagged(row: dict[str, Any]) -> Point | None:
     flagged = row["flagged"]
     if not flagged:
         return None
-    lead = f"{row['method']} flags {show(flagged, percent=True)} of the training images."
     text = f"That is {flagged['images']:,.0f} of {flagged['of']:,.0f}"
     text += f" on average over {flagged['count']} runs." if flagged["count"] > 1 else "."
     if not row["detection"]:
         text += " Their right labels are not known, so nothing says how many are truly wrong."
-    return {"lead": lead, "text": text}
+    return _point(f"{row['method']} flags {show(flagged, percent=True)} of the training images.", text)
 
 
-def _emptied(group: Group) -> dict[str, str] | None:
+def _emptied(group: Group) -> Point | None:
     """A warning when the rule leaves nothing of a class: its positives are then never learnt as given."""
     items = group.first.result["composition"] or []
     present = [item for item in items if item["given"]]
@@ -130,12 +260,12 @@ def _emptied(group: Group) -> dict[str, str] | None:
     if not empty:
         return None
     lead = f"{group.label} keeps no positive label of {len(empty)} of {len(present)} classes as clean."
-    return {"lead": lead, "text": f"In the run with seed {group.first.seed}: {', '.join(empty)}."}
+    return _point(lead, f"In the run with seed {group.first.seed}: {', '.join(empty)}.")
 
 
-def _detected(row: dict[str, Any]) -> dict[str, str] | None:
+def _detected(row: dict[str, Any]) -> Point | None:
     found = row["detection"]
-    if not found.get("precision") or not found.get("base_rate") or not found.get("recall"):
+    if not all(found.get(key) for key in KEYS):
         return None
     lead = (
         f"{show(found['precision'], percent=True)} of the images that {row['method']} flags have a wrong "
@@ -148,13 +278,13 @@ def _detected(row: dict[str, Any]) -> dict[str, str] | None:
         beaten = counted and counted["mean"] < found["auroc"]["mean"]
         verdict = "merely counting positive labels has" if beaten else "merely counting positive labels does no worse,"
         text += f"; {verdict} {show(counted)}." if counted else "."
-    return {"lead": lead, "text": text}
+    return _point(lead, text)
 
 
-def _relabelled(row: dict[str, Any]) -> dict[str, str] | None:
+def _relabelled(row: dict[str, Any]) -> Point | None:
     before, after = row["labels"].get("before"), row["labels"].get("after")
     if not before or not after or before["mean"] == after["mean"]:
         return None
     better = "closer to" if after["mean"] > before["mean"] else "further from"
     lead = f"The labels that {row['method']} proposes are {better} the truth than the given ones."
-    return {"lead": lead, "text": f"Label AUC {show(before)} before, {show(after)} after."}
+    return _point(lead, f"Label AUC {show(before)} before, {show(after)} after.")

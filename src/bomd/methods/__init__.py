@@ -28,6 +28,7 @@ from bomd.methods.npc import Npc
 from bomd.methods.nvum import Nvum
 from bomd.methods.ols import Ols
 from bomd.methods.ols_sample import OlsSample
+from bomd.methods.small_loss import SmallLoss
 from bomd.methods.xue import Xue
 
 METHODS: dict[str, type[Method]] = {
@@ -60,4 +61,5 @@ METHODS: dict[str, type[Method]] = {
     "balancemix": BalanceMix,
     "li-transition": LiTransition,
     "cleanlab": Cleanlab,
+    "small-loss": SmallLoss,
 }

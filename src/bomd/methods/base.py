@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from bomd.learn.backbone import Network
 from bomd.learn.device import Device
 from bomd.learn.engine import Batch, History, Learner, derive, fit
 from bomd.runs import Stages
-from bomd.tables import Flags, LabelTable
+from bomd.tables import Flags, Floats, LabelTable
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,21 @@ class Context:
 
 
 @dataclass(frozen=True)
+class Space:
+    """Where a method puts the training images among the class names.
+
+    Attributes:
+        descriptors: (N, M, D), maybe a memory map.
+        vectors: (C, D) of the classes.
+        voters: Finds the neighbours of these rows, flagged or not.
+    """
+
+    descriptors: Floats
+    vectors: Floats
+    voters: Callable[[NDArray[np.int64]], Neighbours]
+
+
+@dataclass(frozen=True)
 class Prepared:
     """What a method learns from, and what it found out on the way.
 
@@ -51,6 +66,7 @@ class Prepared:
         flags: Which given labels look wrong, where the method says so.
         neighbours: The images that the new labels come from.
         scores: (N, C) how well each label fits each image, on the method's own scale.
+        space: What the neighbours and scores come from, where there is one.
     """
 
     targets: NDArray[np.float32]
@@ -59,6 +75,7 @@ class Prepared:
     scores: NDArray[np.float32] | None = None
     history: History = field(default_factory=list)
     notes: tuple[str, ...] = ()
+    space: Space | None = None
 
 
 class Method(Learner):
@@ -86,9 +103,13 @@ class Method(Learner):
         return torch.stack([self.loss(network(images), batch.targets, batch.index) for network in networks]).sum()
 
 
-def train_plainly(train: LabelTable, context: Context) -> tuple[Network, History]:
-    """A classifier of the given labels by plain cross-entropy, trained once for all methods that start from one."""
-    settings = replace(context.fit, select="last")
+def train_plainly(train: LabelTable, context: Context, epochs: int | None = None) -> tuple[Network, History]:
+    """A classifier of the given labels by plain cross-entropy, trained once for all methods that start from one.
+
+    Args:
+        epochs: Instead of the recipe's.
+    """
+    settings = replace(context.fit, select="last", epochs=context.fit.epochs if epochs is None else epochs)
     inputs = (context.images.fingerprint, train.values, settings, context.seed, context.fabric.key)
     with context.stages.enter("cross-entropy", *inputs) as stage:
         (network,), history = fit(

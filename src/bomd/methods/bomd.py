@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +26,7 @@ from bomd.errors import InputError
 from bomd.files import read_json, replacing, write_json
 from bomd.learn.backbone import Network
 from bomd.learn.engine import History, Learner, derive, fit, predict
-from bomd.methods.base import Context, Method, Prepared
+from bomd.methods.base import Context, Method, Prepared, Space
 from bomd.methods.nvum import Nvum
 from bomd.tables import Flags, Floats, LabelTable
 
@@ -37,12 +38,14 @@ class Described:
     Attributes:
         descriptors: (N, M, D), a memory map.
         scores: (N, C) how well each class fits; None where stage one never saw a label.
+        vectors: (C, D) of the classes, where descriptors lie among them.
     """
 
     descriptors: Floats
     scores: Floats | None
     history: History
     notes: tuple[str, ...] = ()
+    vectors: Floats | None = None
 
 
 class Bomd(Method):
@@ -150,24 +153,32 @@ class Bomd(Method):
             use_graph=self.use_graph,
             use_mask=self.use_mask,
         )
-        return Prepared(relabelled.values, flags, neighbours, scores, found.history, found.notes)
+        space = None
+        if found.vectors is not None:
+            search = partial(self._search, found.descriptors, train=train, context=context)
+            space = Space(found.descriptors, found.vectors, search)
+        return Prepared(relabelled.values, flags, neighbours, scores, found.history, found.notes, space)
 
     def _voters(
         self, descriptors: Floats, suspect: NDArray[np.bool_], train: LabelTable, context: Context
     ) -> Neighbours:
         """The images that vote on each suspect one; nobody, that is -1, votes on the others."""
-        found = nearest_images(
-            descriptors,
-            self.neighbours,
-            rows=np.flatnonzero(suspect),
-            groups=None if self.same_patient else train.groups,
-            reading=self.reading,
-            device=context.fabric.device,
-        )
+        found = self._search(descriptors, np.flatnonzero(suspect), train, context)
         indices = np.full((len(train), self.neighbours), -1, dtype=np.int64)
         distances = np.full((len(train), self.neighbours), np.inf, dtype=np.float32)
         indices[suspect], distances[suspect] = found.indices, found.distances
         return Neighbours(indices, distances)
+
+    def _search(self, descriptors: Floats, rows: NDArray[np.int64], train: LabelTable, context: Context) -> Neighbours:
+        """The nearest images of these rows."""
+        return nearest_images(
+            descriptors,
+            self.neighbours,
+            rows=rows,
+            groups=None if self.same_patient else train.groups,
+            reading=self.reading,
+            device=context.fabric.device,
+        )
 
     def _describe_by_ranking(self, train: LabelTable, context: Context) -> Described:
         """Train descriptors to rank an image's labels above all others (the paper's MID)."""
@@ -188,7 +199,7 @@ class Bomd(Method):
             [train.values, space.vectors, [self.descriptors, self.weighting, self.beta]],
         )
         found = bags.load(directory / "descriptors.npy", context.images)
-        return Described(found.values, scores_of(found.values, space.vectors), history, space.notes)
+        return Described(found.values, scores_of(found.values, space.vectors), history, space.notes, space.vectors)
 
     def _describe_by_nvum(self, train: LabelTable, context: Context) -> Described:
         """Train a classifier by NVUM as the recipe says; its features describe, its logits score."""

@@ -168,7 +168,7 @@ class DivideMix(Method):
         """What the last division says of (N) training images: noisy where the networks' mean posterior is low."""
         losses, posteriors = self.losses.mean(0).cpu().numpy(), self.posteriors.mean(0).cpu().numpy()
         noisy = np.asarray((posteriors <= self.threshold).any(axis=1))
-        return Flags(ids, noisy, -_row_means(losses).astype(np.float32), -losses)
+        return Flags(ids, noisy, -row_means(losses).astype(np.float32), -losses)
 
 
 def clean_posterior(losses: Floats, labels: NDArray[np.float32], per_label: bool) -> Floats:
@@ -179,7 +179,7 @@ def clean_posterior(losses: Floats, labels: NDArray[np.float32], per_label: bool
         labels: (N, C)
         per_label: Whether to judge labels one by one.
     """
-    return low_posterior_by_label(losses, labels) if per_label else low_posterior(_row_means(losses))[:, None]
+    return low_posterior_by_label(losses, labels) if per_label else low_posterior(row_means(losses))[:, None]
 
 
 def sharpen(probabilities: Tensor, temperature: float) -> Tensor:
@@ -201,7 +201,7 @@ def _mean(entries: Tensor, chosen: Tensor) -> Tensor:
     return (entries * chosen).sum() / chosen.sum().clamp(min=1)
 
 
-def _row_means(values: NDArray[np.floating]) -> Floats:
+def row_means(values: NDArray[np.floating]) -> Floats:
     """(N) mean over the labels that are there, NaN where none is."""
     known = ~np.isnan(values)
     sums, counts = np.where(known, values, 0).sum(axis=1, dtype=np.float64), known.sum(axis=1)
@@ -210,4 +210,4 @@ def _row_means(values: NDArray[np.floating]) -> Floats:
 
 def _prevalence(labels: NDArray[np.float32]) -> Floats:
     """(C) share of positives among the labels that are there."""
-    return np.nan_to_num(_row_means(labels.T))
+    return np.nan_to_num(row_means(labels.T))

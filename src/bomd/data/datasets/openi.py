@@ -8,6 +8,7 @@ poorer source: the view is blank for 2,586 images, and lateral images are among 
 
 from __future__ import annotations
 
+import functools
 import re
 import tarfile
 import xml.etree.ElementTree as ElementTree
@@ -185,7 +186,21 @@ def _read_reports(path: Path) -> Iterator[tuple[str, bytes]]:
 
 def _image_terms(reports: Path, mesh: Mesh) -> tuple[Text, Text, ImageTerms]:
     """Ids, patients and MeSH terms of all images; every report is of another patient."""
-    source = f"MeSH/{convert(mesh, Mesh, 'mesh')}"
+    convert(mesh, Mesh, "mesh")
+    if not reports.is_file():
+        return _parse_reports(reports, mesh)
+    state = reports.stat()
+    return _parse_archive(reports, mesh, state.st_mtime_ns, state.st_size)
+
+
+@functools.lru_cache(maxsize=2)
+def _parse_archive(reports: Path, mesh: Mesh, changed: int, size: int) -> tuple[Text, Text, ImageTerms]:
+    """An archive as it was at that time: parsing takes seconds, which many runs in one process need not repeat."""
+    return _parse_reports(reports, mesh)
+
+
+def _parse_reports(reports: Path, mesh: Mesh) -> tuple[Text, Text, ImageTerms]:
+    source = f"MeSH/{mesh}"
     ids, patients, terms = [], [], []
     for name, content in _read_reports(reports):
         try:

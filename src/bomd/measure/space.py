@@ -1,0 +1,100 @@
+"""How far the descriptors of images lie from the vectors of the classes that they have, and of those they have not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bomd.files import write_arrays
+from bomd.measure.metrics import auc_of
+from bomd.tables import Floats, LabelTable
+
+BINS = 40
+SAMPLE = 1_000  # images kept for a map of the space
+CHUNK = 4_096  # images at a time: descriptors may be larger than memory
+
+
+def measure_space(descriptors: Floats, vectors: Floats, labels: LabelTable) -> dict[str, Any]:
+    """Distances between images and classes, apart for images that have the class and that do not.
+
+    "nearest" is the shortest of an image's distances to a class vector, "mean" their mean, and "cosine" the highest
+    cosine, which does not depend on the length of a descriptor. Each has an AUROC, a gap between the means that is
+    positive if positives lie closer, and histograms over common edges.
+
+    Args:
+        descriptors: (N, M, D)
+        vectors: (C, D) of length one.
+        labels: (N, C), the truth where it is known; NaN does not count.
+    """
+    kinds = distances(descriptors, vectors)
+    edges = {kind: _edges(values) for kind, values in kinds.items()}
+    classes = []
+    for column, name in enumerate(labels.classes):
+        truth = labels.values[:, column]
+        positive, negative = truth >= 0.5, truth < 0.5
+        known = positive | negative
+        entry: dict[str, Any] = {"name": name, "positives": int(positive.sum()), "negatives": int(negative.sum())}
+        for kind, values in kinds.items():
+            own = values[:, column]
+            sign = 1 if kind == "cosine" else -1
+            auroc = auc_of(positive[known], sign * own[known])
+            gap = sign * (own[positive].mean() - own[negative].mean()) if positive.any() and negative.any() else np.nan
+            entry[kind] = {
+                "auroc": None if np.isnan(auroc) else auroc,
+                "gap": None if np.isnan(gap) else float(gap),
+                "positive": _counts(own[positive], edges[kind]),
+                "negative": _counts(own[negative], edges[kind]),
+            }
+        classes.append(entry)
+    return {
+        "images": len(labels),
+        "edges": {kind: values.tolist() for kind, values in edges.items()},
+        "classes": classes,
+    }
+
+
+def distances(descriptors: Floats, vectors: Floats) -> dict[str, Floats]:
+    """(N, C) by kind; see `measure_space`."""
+    found: dict[str, list[Floats]] = {"nearest": [], "mean": [], "cosine": []}
+    for start in range(0, len(descriptors), CHUNK):
+        part = np.asarray(descriptors[start : start + CHUNK], dtype=np.float32)
+        products = part @ vectors.T
+        lengths = (part**2).sum(axis=2, keepdims=True)
+        squared = lengths - 2 * products + (vectors**2).sum(axis=1)
+        each = np.sqrt(np.maximum(squared, 0))
+        cosines = products / np.sqrt(np.maximum(lengths, 1e-12)) / np.linalg.norm(vectors, axis=1)
+        found["nearest"].append(each.min(axis=1))
+        found["mean"].append(each.mean(axis=1))
+        found["cosine"].append(cosines.max(axis=1))
+    return {kind: np.concatenate(parts) for kind, parts in found.items()}
+
+
+def save_sample(path: Path, descriptors: Floats, vectors: Floats, labels: LabelTable, seed: int) -> None:
+    """Keep some images with their descriptors, in half precision, for a map that needs no model."""
+    rows = np.arange(len(labels))
+    if len(rows) > SAMPLE:
+        rows = np.sort(np.random.default_rng(seed).choice(rows, SAMPLE, replace=False))
+    write_arrays(
+        path,
+        {
+            "ids": labels.ids[rows],
+            "classes": np.asarray(labels.classes, dtype=np.str_),
+            "labels": labels.values[rows],
+            "values": np.asarray(descriptors[rows], dtype=np.float16),
+            "vectors": vectors,
+        },
+    )
+
+
+def _edges(values: Floats) -> NDArray[np.float64]:
+    """Bins over nearly all values; what lies beyond counts in the outermost."""
+    low, high = np.percentile(values, [0.5, 99.5])
+    return np.round(np.linspace(low, high if high > low else low + 1, BINS + 1), 4)
+
+
+def _counts(values: Floats, edges: NDArray[np.float64]) -> list[int]:
+    counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
+    return [int(count) for count in counts]
