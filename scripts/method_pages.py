@@ -1,4 +1,4 @@
-"""Write docs/methods-NAME.md and results/methods-NAME-comparison.* from every results/methods-NAME.jsonl."""
+"""Write docs/methods-NAME.md and results/methods-NAME-comparison.* from the records of every method."""
 
 from __future__ import annotations
 
@@ -8,26 +8,44 @@ from typing import Any
 
 from bomd.files import write_text
 from bomd.measure.benchmark import Record, read_records
-from bomd.measure.comparison import BASELINE, NO_NOISE, REFERENCE, Comparison, compare, markdown, write_comparison
+from bomd.measure.comparison import (
+    BASELINE,
+    NO_NOISE,
+    REFERENCE,
+    Comparison,
+    compare,
+    markdown,
+    noise_name,
+    write_comparison,
+)
 from bomd.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
 RESULTS, DOCS = ROOT / "results", ROOT / "docs"
+SOURCES = {"methods-demo": "methods-demo", "methods-nih": "nih-64"}  # page -> records in results/
 COLUMNS = (NO_NOISE, "(0.2, 0.2)", "(0.4, 0.4)", "(0.6, 0.6)")
 SEEDS = (0, 1, 2)
 ASKED = "Methods asked for: "  # opens the line that tells a reader, and a test, what the page is about
 
 
 def main() -> None:
-    for path in sorted(RESULTS.glob("methods-*.jsonl")):
-        records = read_records(path)
-        found = comparisons(records, list(METHODS))
-        write_comparison(found, comparison_file(path))
-        write_text(DOCS / f"{path.stem}.md", page(path.name, records, list(METHODS)))
+    for name, source in SOURCES.items():
+        records = records_of(source)
+        write_comparison(comparisons(records, list(METHODS)), RESULTS / f"{name}-comparison.csv")
+        write_text(DOCS / f"{name}.md", page(f"{source}.jsonl", records, list(METHODS)))
 
 
-def comparison_file(path: Path) -> Path:
-    return path.with_name(f"{path.stem}-comparison.csv")
+def records_of(source: str) -> list[Record]:
+    """The recorded runs that belong to the comparison; others of the same data are for other tables."""
+    every = read_records(RESULTS / f"{source}.jsonl")
+    return [
+        record for record in every if noise_name(record["config"]["noise"]) in COLUMNS and not _detection_only(record)
+    ]
+
+
+def _detection_only(record: Record) -> bool:
+    """Whether the classifier was cut short, because only the flags before it mattered."""
+    return bool(record["config"]["fit"]["epochs"] == 1)
 
 
 def comparisons(records: Sequence[Record], methods: Sequence[str]) -> list[Comparison]:

@@ -14,7 +14,6 @@ from bomd.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
 RECORDS = sorted((ROOT / "results").glob("*.jsonl"))
-COMPARED = [path for path in RECORDS if path.stem.startswith("methods-")]
 
 
 @functools.cache
@@ -41,21 +40,22 @@ def asked(text: str) -> list[str]:
     return line.removeprefix(script("method_pages").ASKED).partition(".")[0].split(", ")
 
 
-@pytest.mark.parametrize("records", COMPARED, ids=lambda path: path.stem)
-def test_comparisons_are_what_the_records_say(records: Path, tmp_path: Path) -> None:
-    pages, found = script("method_pages"), read_records(records)
-    text = (ROOT / "docs" / f"{records.stem}.md").read_text()
-    methods = asked(text)
-    assert {record["config"]["method"] for record in found} <= {*methods} <= {*METHODS}
-    assert text == pages.page(records.name, found, methods)
-    own = pages.comparison_file(records)
-    pages.write_comparison(pages.comparisons(found, methods), tmp_path / own.name)
-    for suffix in (".csv", ".md"):
-        assert own.with_suffix(suffix).read_text() == (tmp_path / own.name).with_suffix(suffix).read_text()
+def test_comparisons_are_what_the_records_say(tmp_path: Path) -> None:
+    pages = script("method_pages")
+    for name, source in pages.SOURCES.items():
+        found = pages.records_of(source)
+        text = (ROOT / "docs" / f"{name}.md").read_text()
+        methods = asked(text)
+        assert {record["config"]["method"] for record in found} <= {*methods} <= {*METHODS}
+        assert text == pages.page(f"{source}.jsonl", found, methods)
+        own = f"{name}-comparison"
+        pages.write_comparison(pages.comparisons(found, methods), tmp_path / f"{own}.csv")
+        for suffix in (".csv", ".md"):
+            assert (ROOT / "results" / f"{own}{suffix}").read_text() == (tmp_path / f"{own}{suffix}").read_text()
 
 
 def test_no_comparison_is_without_records() -> None:
-    assert {path.stem for path in (ROOT / "docs").glob("methods-*.md")} == {path.stem for path in COMPARED}
+    assert {path.stem for path in (ROOT / "docs").glob("methods-*.md")} == {*script("method_pages").SOURCES}
 
 
 def test_a_page_of_methods_says_what_is_there_and_what_is_missing() -> None:

@@ -1,0 +1,63 @@
+"""The page of reproduced tables and figures is what its script makes of results/, and those are what records say."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import shutil
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from bomd.reproduce import ARTEFACTS
+from bomd.reproduce.artefact import Setting
+from bomd.reproduce.work import Made, Place, choose, gather, make, plan
+from bomd.reproduce.writing import read_index
+
+ROOT = Path(__file__).parents[2]
+MADE = sorted(path.name for path in (ROOT / "results" / "reproduced").glob("*"))
+
+
+@functools.cache
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reproduce_pages", ROOT / "scripts" / "reproduce_pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_what_the_results_say() -> None:
+    assert (ROOT / "docs" / "reproduced.md").read_text() == script().page()
+
+
+@pytest.mark.parametrize("recipe", MADE)
+def test_the_pictures_of_the_page_are_those_that_were_made(recipe: str) -> None:
+    for picture in script().pictures(recipe):
+        assert (ROOT / "docs" / "images" / "reproduced" / recipe / picture.name).read_bytes() == picture.read_bytes()
+
+
+@pytest.mark.parametrize("recipe", MADE)
+def test_the_tables_are_what_the_records_say(recipe: str, tmp_path: Path) -> None:
+    """Made anew from the records and the bootstraps that are kept, without any run."""
+    folder = ROOT / "results" / "reproduced" / recipe
+    shutil.copytree(folder, tmp_path / "reproduced" / recipe)
+    records = ROOT / "results" / f"{recipe}.jsonl"
+    if records.exists():  # a recipe may have nothing but figures that need no run
+        shutil.copy(records, tmp_path)
+    names = [name for name in read_index(folder) if name in ARTEFACTS and ARTEFACTS[name].kind == "table"]
+    setting = Setting(recipe)
+    place = Place.of(setting, tmp_path / "runs", tmp_path)
+    made = make(gather(plan(choose(names), setting, Made()), setting, place), place, Made())
+    assert list(made.files) == [name for name in ARTEFACTS if name in names]
+    for files in made.files.values():
+        for file in files:
+            assert file.read_text() == (folder / file.name).read_text(), file.name
+
+
+def test_a_page_without_any_result_says_what_is_missing(tmp_path: Path) -> None:
+    text = script().page(tmp_path)
+    assert "No run of recipe phantom is recorded." in text
+    assert "Not made for recipe nih-64: noise-grid, main-results" in text
