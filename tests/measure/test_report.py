@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -14,8 +17,9 @@ from rich.console import Console
 
 from bomd.errors import InputError
 from bomd.files import fingerprint, write_json
-from bomd.measure import figures, paired, report
+from bomd.measure import figures, noise_curves, paired, report
 from bomd.measure.evaluate import evaluate
+from bomd.measure.noise_curves import arrange, compare, panels
 from bomd.measure.records import Examples, LabelRecord, load_predictions, save_predictions
 from bomd.measure.report import summary_rows, summary_table, write_report
 from bomd.measure.summary import gather
@@ -46,6 +50,7 @@ def write_run(
     flags: bool = True,
     score: float = 0.8,
     settings: dict[str, Any] | None = None,
+    noise: dict[str, Any] | None = None,
 ) -> Run:
     """Write a run directory as `experiment.run` leaves it, with made-up but consistent content."""
     generator = np.random.default_rng([seed, len(method)])
@@ -68,7 +73,8 @@ def write_run(
         flags=Flags(table.ids, noisy, margin, np.zeros((N, C), np.float32)) if flags else None,
         neighbours=neighbours if flags else None,
     )
-    directory = root / name / method / f"seed{seed}-{fingerprint(settings)[:6]}"
+    noise = {"kind": "symmetric", "rows": 0.4, "labels": 0.4} if noise is None else noise
+    directory = root / name / method / f"seed{seed}-{fingerprint(settings, noise)[:6]}"
     record.save(directory / "labels.npz")
 
     flagged = np.flatnonzero(noisy)
@@ -100,7 +106,7 @@ def write_run(
         "method": method,
         "seed": seed,
         "train": {"dataset": "phantom", "count": N},
-        "noise": {"kind": "symmetric", "seed": seed},
+        "noise": noise | {"seed": seed},
         "settings": {method: settings or {}},
     }
     write_json(directory / "config.json", {"format": 1, "config": config})
@@ -296,6 +302,164 @@ def test_other_settings_and_other_data_are_never_averaged(tmp_path: Path) -> Non
     assert "nih: bomd" in page.text
 
 
+def noise(rows: float, labels: float) -> dict[str, Any]:
+    return {"kind": "symmetric", "rows": rows, "labels": labels}
+
+
+def write_grid(root: Path, scores: dict[str, list[float]], levels: list[dict[str, Any]], seeds: int = 2) -> list[Run]:
+    """Runs of methods under kinds of noise; `scores` holds the mean AUC of each method for every kind."""
+    return [
+        write_run(root, method, seed, flags=method == "bomd", score=score + 0.01 * seed, noise=level)
+        for method, values in scores.items()
+        for score, level in zip(values, levels, strict=True)
+        for seed in range(seeds)
+    ]
+
+
+LEVELS = [noise(0, 0), noise(0.4, 0.4), noise(0.2, 0.2)]  # not in order
+SCORES = {"bce": [0.90, 0.60, 0.80], "bomd": [0.85, 0.75, 0.80], "nvum": [0.80, 0.70, 0.81]}
+
+
+def test_kinds_of_noise_become_columns(tmp_path: Path) -> None:
+    """Means over seeds lie 0.005 above the scores; bomd is last without noise and first with most."""
+    page = read(write_grid(tmp_path / "runs", SCORES, LEVELS), tmp_path / "report.html")
+    assert "18 runs of" in page.text
+    assert "3 noise levels; seeds 0, 1" in page.text
+    head = "method no noise (0.2, 0.2) (0.4, 0.4)"
+    assert head in page.text
+    body = page.text[page.text.index(head) :]
+    line = re.search(r"bomd 0\.855 ± 0\.007 0\.805 ± 0\.007 0\.755\W+± 0\.007", body)
+    assert line is not None
+    assert re.search(r"bce plain training 0\.905 ± 0\.007 0\.805 ± 0\.007 0\.605 ± 0\.007", body)
+    assert (
+        "No method has the highest mean AUC on test set south in most of the 3 noise levels. First places: bce at no "
+        "noise; nvum at (0.2, 0.2); bomd at (0.4, 0.4)." in page.text
+    )
+    assert "bomd is ahead of bce in 1 of 3 noise levels on test set south; the mean difference is +0.033." in page.text
+    assert "Bars are" not in page.text
+    assert page.text.count("a line per run") == 3  # only one kind of noise shows its training
+    assert "Not complete" not in page.text
+
+
+def test_best_under_most_noise_is_named_and_ties_are_not_called_ahead(tmp_path: Path) -> None:
+    scores = {"bce": [0.8, 0.6, 0.7], "bomd": [0.8, 0.75, 0.75]}
+    points = in_words(arrange(gather(write_grid(tmp_path, scores, LEVELS)))[0])
+    assert points[0]["lead"] == "bomd has the highest mean AUC on test set south in 2 of 3 noise levels."
+    assert points[0]["text"].startswith("First places: bomd at (0.2, 0.2), (0.4, 0.4); bomd and bce at no noise.")
+    assert "From no noise to (0.4, 0.4): bomd from 0.805 to 0.755 and bce from 0.805 to 0.605." in points[0]["text"]
+    assert points[1]["lead"].startswith("bomd is ahead of bce in 2 of 3 noise levels on test set south; the mean")
+    assert "Without noise the difference is 0.000 (" in points[1]["text"]
+
+
+def test_missing_runs_are_said(tmp_path: Path) -> None:
+    runs = write_grid(tmp_path / "runs", SCORES, LEVELS)
+    kept = [run for run in runs if run.config()["method"] != "nvum" or run.config()["noise"]["rows"] == 0]
+    kept = [run for run in kept if (run.config()["method"], run.config()["seed"]) != ("bce", 1)]
+    page = read(kept, tmp_path / "report.html")
+    assert "Not complete: 5 of 9 entries lack runs." in page.text
+    assert "nvum: (0.2, 0.2) not run; (0.4, 0.4) not run" in page.text
+    assert "bce: no noise without seed 1; (0.2, 0.2) without seed 1; (0.4, 0.4) without seed 1" in page.text
+    assert re.search(r"bce plain training 0\.900 \(0\.880–0\.920\) 1 seed", page.text)
+
+
+def test_a_copied_run_counts_once_and_no_noise_is_one_kind(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / "runs", seed=0, noise=noise(0, 0.2)), write_run(tmp_path / "runs", seed=1, noise={})]
+    shutil.copytree(runs[0].directory, tmp_path / "copy" / "demo" / "bomd" / "seed0-copied")
+    groups = gather([*runs, Run(tmp_path / "copy" / "demo" / "bomd" / "seed0-copied")])
+    assert [(group.noise, group.seeds) for group in groups] == [("no noise", [0, 1])]
+
+
+def test_settings_of_a_base_method_are_never_averaged(tmp_path: Path) -> None:
+    runs = []
+    for neighbours in (5, 10):
+        run = write_run(tmp_path / str(neighbours), "bomd-paper")
+        saved = json.loads((run.directory / "config.json").read_text())
+        saved["config"]["settings"] = {"bomd": {"neighbours": neighbours}, "elr": {"weight": neighbours}}
+        write_json(run.directory / "config.json", saved)
+        runs.append(run)
+    assert [group.label for group in gather(runs)] == ["bomd-paper (neighbours=10)", "bomd-paper (neighbours=5)"]
+
+
+def test_distance_from_plain_training_is_paired_over_seeds_and_patients(tmp_path: Path) -> None:
+    """Scores .75, .76 against .60, .61: .15 in both seeds; the interval is that of the predictions on disk."""
+    groups = {group.label: group for group in gather(write_grid(tmp_path, {"bce": [0.6], "bomd": [0.75]}, LEVELS[1:2]))}
+    gap = compare(groups["bomd"], groups["bce"], "south", draws=100)
+    assert gap is not None
+    assert (gap.mean, gap.std, gap.won, gap.count) == (pytest.approx(0.15), pytest.approx(0), 2, 2)
+    tables = {
+        label: [load_predictions(run.run.directory / "predictions.npz")["south"] for run in group.runs]
+        for label, group in groups.items()
+    }
+    expected = paired.over_seeds(
+        tables["bce"][0][0], [item[1] for item in tables["bomd"]], [item[1] for item in tables["bce"]], draws=100
+    )
+    assert expected is not None
+    assert (gap.low, gap.high) == (expected.low, expected.high)
+    assert gap.certain == (1 if expected.low > 0 else -1 if expected.high < 0 else 0)
+    other = compare(groups["bce"], groups["bomd"], "south", draws=100)
+    assert other is not None
+    assert (other.low, other.high) == (pytest.approx(-expected.high), pytest.approx(-expected.low))
+    assert other.certain == -gap.certain
+    assert compare(groups["bomd"], groups["bce"], "nowhere") is None
+
+
+def test_intervals_stop_where_they_would_take_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = write_grid(tmp_path / "runs", SCORES, LEVELS)
+    grid = arrange(gather(runs))[0]
+    assert all(gap.low is not None for gap in grid.gaps.values())
+    assert not grid.limits
+    whole = 2 * 2 * 7 * 80  # runs, classes and images of a pair
+    monkeypatch.setattr(noise_curves, "WORK", whole * noise_curves.FEWER_DRAWS)  # two pairs of single seeds
+    grid = arrange(gather(runs))[0]
+    assert sum(gap.low is not None for gap in grid.gaps.values()) == 2
+    assert len(grid.gaps) == 6
+    assert grid.limits[-1] == "4 of 6 differences have no interval, to save time: report fewer runs."
+    assert "first seed alone" in grid.limits[0]
+
+
+def test_where_kinds_of_noise_lie_on_the_axis(tmp_path: Path) -> None:
+    diagonal = arrange(gather(write_grid(tmp_path / "a", {"bce": [0.8] * 3}, LEVELS, 1)))[0]
+    (panel,) = panels(diagonal, "south")
+    assert panel["ticks"] == ["no noise", "(0.2, 0.2)", "(0.4, 0.4)"]
+    cells = [noise(0, 0), *(noise(rows, labels) for rows in (0.2, 0.6) for labels in (0.2, 0.6))]
+    square = arrange(gather(write_grid(tmp_path / "b", {"bce": [0.8] * 5}, cells, 1)))[0]
+    found = panels(square, "south")
+    assert [panel["title"] for panel in found] == [f"labels flip with probability {share}" for share in (0.2, 0.6)]
+    assert [panel["places"] for panel in found] == [[0, 0.2, 0.6]] * 2
+    assert found[1]["noises"] == ["no noise", "(0.2, 0.6)", "(0.6, 0.6)"]
+    single = arrange(gather(write_grid(tmp_path / "c", {"bce": [0.8]}, cells[:1], 1)))[0]
+    assert panels(single, "south") == []
+
+
+def test_many_methods_stay_readable(tmp_path: Path) -> None:
+    """Nine methods: six are drawn in colour, plain training and BoMD among them though they are the worst."""
+    scores = {f"method{place}": [0.8 + place / 100, 0.7] for place in range(7)} | {
+        "bce": [0.6, 0.6],
+        "bomd": [0.7, 0.5],
+    }
+    runs = write_grid(tmp_path / "runs", scores, LEVELS[:2], 1)
+    assert set(arrange(gather(runs))[0].leading) == {"bce", "bomd", *(f"method{place}" for place in (3, 4, 5, 6))}
+    runs.append(write_run(tmp_path / "runs", "own", settings={"weight": 3}, noise=LEVELS[0], flags=False, score=0.5))
+    page = read(runs, tmp_path / "report.html")
+    assert "19 runs of 10 methods" in page.text
+    assert "Thin grey lines: 4 more methods" in page.text
+    assert "All 10 methods" in page.text  # without noise
+    assert "All 9 methods" in page.text
+    assert "The best of 10 methods looks better here than it would on new data." in page.text
+    assert "own settings.own.weight = 3" in page.text
+    assert "method0 as recipe" in page.text
+
+
+def test_held_out_patients_are_no_test_set(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs")
+    result = run.result()
+    result["tests"] = {"validation": result["tests"]["south"], "validation before noise": result["tests"]["south"]}
+    write_json(run.directory / "result.json", result)
+    page = read([run], tmp_path / "report.html")
+    assert "No test set." in page.text
+    assert "over the findings of held-out patients, labels before noise." in page.text
+
+
 def test_a_method_without_flags(tmp_path: Path) -> None:
     page = read([write_run(tmp_path / "runs", "bce", flags=False)], tmp_path / "report.html")
     assert "None of these methods says which labels look wrong." in page.text
@@ -306,7 +470,7 @@ def test_a_method_without_flags(tmp_path: Path) -> None:
 
 def test_a_long_list_of_methods_keeps_a_short_summary(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / "runs", f"method{number}", score=0.7 + number / 100) for number in range(4)]
-    points = in_words(gather(runs))
+    points = in_words(arrange(gather(runs))[0])
     assert points[-1] == {"lead": "2 more flag or change labels:", "text": "method1, method0; see below."}
     assert [point["lead"].split()[0] for point in points].count("method3") == 2  # the winner, and what it flags
 
@@ -368,6 +532,11 @@ def test_a_large_report_shows_fewer_examples(tmp_path: Path, monkeypatch: pytest
     path = write_report(runs, tmp_path / "small.html")
     assert path.stat().st_size < whole
     assert "are shown to keep this page small" in path.read_text(encoding="utf-8")
+    assert "this page leaves out all but 3 examples of each kind." in path.read_text(encoding="utf-8")
+    monkeypatch.setattr(report, "LARGEST", 100_000)
+    text = write_report(runs, path).read_text(encoding="utf-8")
+    assert "this page leaves out all examples, the curves of training, the histograms of margins" in text
+    assert len(text.encode()) <= 100_000
     monkeypatch.setattr(report, "LARGEST", 1000)
     with pytest.raises(InputError, match="Report fewer runs"):
         write_report(runs, tmp_path / "none.html")

@@ -23,14 +23,16 @@ from bomd.data.split import split_by_patient
 from bomd.data.store import Store, pack
 from bomd.errors import InputError
 from bomd.files import write_json
-from bomd.learn import model
+from bomd.learn import card, model
 from bomd.learn.backbone import Network
 from bomd.learn.device import make_fabric
 from bomd.learn.engine import derive, fit, predict
+from bomd.learn.logs import DEFAULT, find_loggers, log_history
 from bomd.measure.evaluate import evaluate
 from bomd.measure.metrics import mean_auc
 from bomd.measure.records import choose_examples, label_record, save_predictions
 from bomd.measure.space import save_sample
+from bomd.measure.thresholds import choose_thresholds
 from bomd.methods import METHODS
 from bomd.methods.base import Context, Method
 from bomd.tables import LabelTable
@@ -48,14 +50,16 @@ class Source:
     store: Store
 
 
-def run(config: Config, root: Path = Path("runs")) -> runs.Run:
+def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFAULT) -> runs.Run:
     """Do one experiment, or what is left of it, and return its directory.
 
     Args:
         config: All settings.
         root: Where run directories, packed images and finished stages are kept.
+        loggers: Viewers to write the course of training for; see `bomd.learn.logs`.
     """
     started = time.time()
+    find_loggers(loggers)
     method = make_method(config)
     fabric = make_fabric(config.device)
     tables = read_labels(config)
@@ -120,9 +124,6 @@ def run(config: Config, root: Path = Path("runs")) -> runs.Run:
         processes.wait()  # until the first has written what all computed
         return this
 
-    model.save(
-        this.directory / "model", method.deployed(networks), given.classes, config.images.size, method=config.method
-    )
     record = label_record(given, prepared, noise, own)
     record.save(this.directory / "labels.npz")
     place = os.path.relpath(train.store.directory.resolve(), this.directory.resolve())
@@ -147,6 +148,16 @@ def run(config: Config, root: Path = Path("runs")) -> runs.Run:
         "images_presented": sum(epoch["images"] for epoch in (*prepared.history, *history)),
     }
     numbers = evaluate(record, truths, predictions, config.minimum_positives, space, config.seed)
+    model.save(
+        this.directory / "model",
+        method.deployed(networks),
+        given.classes,
+        config.images.size,
+        thresholds=choose_thresholds(truths[HELD_OUT], predictions[HELD_OUT]) if len(validation) else None,
+        metrics=card.summarise(numbers["tests"]),
+        **card.facts_of(config, facts["images"]),
+    )
+    log_history(this.directory, [*prepared.history, *history], loggers)
     write_json(this.directory / "result.json", facts | numbers)
     processes.wait()
     return this

@@ -72,13 +72,12 @@ def dot_plot(classes: Sequence[str], series: Sequence[Dots], axis: str, name: st
     """Classes from top to bottom, one dot per method beside each other, with intervals as lines."""
     step = 0.8 / max(len(series), 1)
     with rc_context({**STYLE, "svg.hashsalt": name}):
-        figure, axes = _axes(0.6 + len(classes) * max(0.2, 0.06 + 0.11 * len(series)))
+        figure, axes = _axes(0.6 + len(classes) * max(0.2, 0.06 + 0.11 * len(series)), classes)
         for place, dots in enumerate(series):
             rows = np.arange(len(classes)) + (place - (len(series) - 1) / 2) * step
             values, lows, highs = (_numbers(part) for part in (dots.values, dots.lows, dots.highs))
             axes.hlines(rows, lows, highs, color=dots.look.colour, lw=1.4, alpha=0.7)
             axes.plot(values, rows, dots.look.marker, color=dots.look.colour, ms=4.5)
-        _class_axis(axes, classes)
         if axes.get_xlim()[0] < 0.5:
             axes.axvline(0.5, color=INK, lw=0.8, ls=(0, (2, 3)))
         axes.set_xlabel(axis)
@@ -98,7 +97,7 @@ def noise_plot(
     width = (max(places) - min(places)) or 1.0
     crowded = len(ticks) > 5 and max(map(len, ticks)) > 4
     with rc_context({**STYLE, "svg.hashsalt": name}):
-        figure, axes = _axes(3.0 if crowded else 2.6)
+        figure, axes = _axes(*((3.0, (), 0.9) if crowded else (2.6,)))
         for unnamed in faint:
             axes.plot(places, _numbers(unnamed), color=FAINT, lw=1)
         for place, dots in enumerate(series):
@@ -123,14 +122,12 @@ def change_plot(
 ) -> Markup:
     """An open dot for before, a filled one for after, joined by a line."""
     with rc_context({**STYLE, "svg.hashsalt": name}):
-        figure, axes = _axes(0.6 + 0.2 * len(classes))
-        for row, (start, end) in enumerate(zip(before, after, strict=True)):
-            if start is not None and end is not None:
-                colour = PALETTE[0] if end >= start else PALETTE[1]
-                axes.plot([start, end], [row, row], color=colour, lw=1.4, alpha=0.7)
-                axes.plot(end, row, "o", color=colour, ms=5)
-                axes.plot(start, row, "o", mfc="none", mec=colour, ms=5)
-        _class_axis(axes, classes)
+        figure, axes = _axes(0.6 + 0.2 * len(classes), classes)
+        starts, ends, rows = _numbers(before), _numbers(after), np.arange(len(classes))
+        for kind, colour in ((ends >= starts, PALETTE[0]), (ends < starts, PALETTE[1])):
+            axes.hlines(rows[kind], starts[kind], ends[kind], color=colour, lw=1.4, alpha=0.7)
+            axes.plot(ends[kind], rows[kind], "o", color=colour, ms=5)
+            axes.plot(starts[kind], rows[kind], "o", mfc="none", mec=colour, ms=5)
         axes.set_xlabel(axis)
         return _svg(figure, f"{axis} before and after, by class")
 
@@ -139,11 +136,10 @@ def bars(classes: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], 
     """Horizontal bars, one per series (colour, values) beside each other."""
     height = 0.8 / len(series)
     with rc_context({**STYLE, "svg.hashsalt": name}):
-        figure, axes = _axes(0.6 + len(classes) * (0.1 + 0.09 * len(series)))
+        figure, axes = _axes(0.6 + len(classes) * (0.1 + 0.09 * len(series)), classes)
         for place, (colour, values) in enumerate(series):
             offset = (place - (len(series) - 1) / 2) * height
             axes.barh(np.arange(len(classes)) + offset, values, height=height * 0.92, color=colour)
-        _class_axis(axes, classes)
         axes.set_xlabel(axis)
         return _svg(figure, f"{axis}, by class")
 
@@ -171,6 +167,7 @@ def histogram(changed: NDArray[np.float32], unchanged: NDArray[np.float32], bord
                 ha="right",
                 va="top",
             )
+        axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.grid(axis="y", lw=0.5)
         axes.set_xlabel("margin (lower is more suspect)")
         axes.set_ylabel("share of images")
@@ -202,19 +199,30 @@ def _numbers(values: Sequence[float | None]) -> NDArray[np.float64]:
     return np.asarray([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
-def _axes(height: float) -> tuple[Any, Axes]:
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    axes = figure.subplots()
+def _axes(height: float, names: Sequence[str] = (), below: float = 0.46) -> tuple[Any, Axes]:
+    """A figure with one pair of axes, placed by hand: measuring every text would take longer than all the rest.
+
+    Args:
+        names: Of the classes, written left of the axes.
+        below: Inches for the ticks and the name of the axis.
+    """
+    longest = max((len(_short(name)) for name in names), default=6)
+    left = 0.12 + 0.074 * longest
+    figure = Figure(figsize=(WIDTH, height))
+    box = (left / WIDTH, below / height, (WIDTH - left - 0.16) / WIDTH, (height - below - 0.1) / height)
+    axes = figure.add_axes(box)
     axes.tick_params(length=0)
+    if names:
+        axes.set_yticks(range(len(names)), [_short(name) for name in names])
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        axes.grid(axis="x", lw=0.5)
+        axes.barh(range(0, len(names), 2), 1, 1, color=FAINT, alpha=0.25, lw=0, zorder=0, transform=_across(axes))
     return figure, axes
 
 
-def _class_axis(axes: Axes, classes: Sequence[str]) -> None:
-    axes.set_yticks(range(len(classes)), [_short(name) for name in classes])
-    axes.set_ylim(len(classes) - 0.4, -0.6)
-    axes.grid(axis="x", lw=0.5)
-    for row in range(0, len(classes), 2):
-        axes.axhspan(row - 0.5, row + 0.5, color=FAINT, alpha=0.25, lw=0, zorder=0)
+def _across(axes: Axes) -> Any:
+    """Places by fractions of the width and by rows."""
+    return axes.get_yaxis_transform()
 
 
 def _short(name: str, longest: int = 24) -> str:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from bomd.tables import LabelTable
 
 LEADING = 6  # methods that fit into one figure
-WORK = 500_000_000  # images x findings x runs x draws of all bootstraps of a page: about ten seconds
+WORK = 1_000_000_000  # images x findings x runs x draws of all bootstraps of a page: about ten seconds
+FAR = 0.05  # a difference in AUC that gets the full colour, unless there are larger ones
 DRAWS, FEWER_DRAWS = 500, 200  # of patients; fewer where many pairs are compared
 
 
@@ -166,12 +167,16 @@ def compare(one: Group, other: Group, test: str, draws: int | None = DRAWS, most
 
 
 def score_table(grid: Grid, look: dict[str, Look], columns: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Methods against kinds of noise or test sets."""
+    """Methods against kinds of noise or test sets, as plain values for the template.
+
+    Args:
+        columns: Noise and test set of each.
+    """
     scores = {(m, *column): grid.score(m, *column) for m in grid.methods for column in columns}
     best = {
         column: max((s["mean"] for m in grid.methods if (s := scores[m, *column])), default=None) for column in columns
     }
-    largest = max((abs(gap.mean) for gap in grid.gaps.values()), default=0) or 1
+    largest = max([FAR, *(abs(gap.mean) for gap in grid.gaps.values())])
     lines: list[dict[str, Any]] = []
     for method in grid.methods:
         cells = []
@@ -201,7 +206,7 @@ def score_table(grid: Grid, look: dict[str, Look], columns: Sequence[tuple[str, 
 
 def noise_figures(grid: Grid, look: dict[str, Look], test: str, name: str) -> list[dict[str, Any]]:
     """Mean AUC over noise; the leading methods by colour, the others as thin lines."""
-    found = _panels(grid, test)
+    found = panels(grid, test)
     known = [score for m in grid.methods for noise in grid.noises if (score := grid.score(m, noise, test))]
     ends = [end for score in known for end in (score["mean"], *_ends(score)) if end is not None]
     if not found or not ends:
@@ -225,6 +230,7 @@ def noise_figures(grid: Grid, look: dict[str, Look], test: str, name: str) -> li
 
 
 def dots(look: Look, values: Sequence[dict[str, Any] | None]) -> Dots:
+    """Means with their spread over seeds, or the interval of a single run, ready to be drawn."""
     ends = [_ends(value) for value in values]
     return Dots(
         look,
@@ -234,7 +240,7 @@ def dots(look: Look, values: Sequence[dict[str, Any] | None]) -> Dots:
     )
 
 
-def _panels(grid: Grid, test: str) -> list[dict[str, Any]]:
+def panels(grid: Grid, test: str) -> list[dict[str, Any]]:
     """Where each kind of noise lies on the axis of a noise curve; a panel for each share of labels.
 
     Returns:

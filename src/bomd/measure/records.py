@@ -100,7 +100,10 @@ class LabelRecord:
 
 
 def label_record(
-    given: LabelTable, prepared: Prepared, noise: NoisyLabels | None, classifier: NDArray[np.float32]
+    given: LabelTable,
+    prepared: Prepared,
+    noise: NoisyLabels | None,
+    classifier: NDArray[np.float32] | None = None,
 ) -> LabelRecord:
     """Gather what a method found out about the training labels."""
     return LabelRecord(

@@ -30,7 +30,7 @@ __all__ = ["summary_rows", "summary_table", "write_report"]
 LARGEST = 9_500_000  # bytes: a page that can still be sent by mail
 EXAMPLES = (12, 6, 3, 1, 0)  # of each kind and method; the first number that keeps the page small enough
 CARDS = 24  # examples of each kind on the whole page, so that it stays quick to open
-DETAILED = 6  # groups whose flags, labels and examples are shown image by image and class by class
+DETAILED, ALIKE = 6, 3  # groups whose flags, labels and examples are shown in detail, and those of one method
 DRAWN = 8  # tables of findings that also have a figure
 WIDE = 6  # methods whose settings fit beside each other
 LINES = 18  # runs in a figure of training
@@ -60,7 +60,8 @@ def write_report(runs: Sequence[Run], path: Path) -> Path:
     """
     groups = summary.gather(runs)
     grids = arrange(groups)
-    labels = list(dict.fromkeys(method for grid in grids for method in grid.methods))
+    leading = [method for grid in grids for method in grid.leading]  # first, so that their colours differ
+    labels = list(dict.fromkeys([*leading, *(method for grid in grids for method in grid.methods)]))
     look = dict(zip(labels, figures.looks(labels), strict=True))
     parts = [_Part(group, look[group.label], f"g{place}") for place, group in enumerate(groups)]
     detailed = _detailed(grids, parts)
@@ -100,15 +101,17 @@ def _page(grids: Sequence[Grid], parts: Sequence[_Part], detailed: Sequence[_Par
     groups = [part.group for part in parts]
     rows = {id(part): grid.rows[part.group.label, part.group.noise] for grid, part in _placed(grids, parts)}
     several = len({group.experiment for group in groups}) > 1
-
-    def title(part: _Part) -> str:
-        return f"{part.group.experiment}: {part.group.label}" if several else part.group.label
+    noises = {grid.data: len(grid.noises) for grid in grids}
 
     def shown(part: _Part) -> Values:
-        return {"title": title(part), "seed": part.group.first.seed, "row": rows[id(part)]}
+        group = part.group
+        title = f"{group.data}: {group.label}" if len(grids) > 1 else group.label
+        title += f", {group.noise}" if noises[group.data] > 1 else ""
+        return {"title": title, "seed": group.first.seed, "row": rows[id(part)]}
 
-    flagging = [part for part in parts if rows[id(part)]["flagged"]]
-    relabelling = [part for part in parts if part.relabels]
+    ordered = sorted(parts, key=lambda part: (part.group.data, part.group.label))  # the noise of a method together
+    flagging = [part for part in ordered if rows[id(part)]["flagged"]]
+    relabelling = [part for part in ordered if part.relabels]
     margins = [(part, gallery.margins(part.record, f"{part.name}m")) for part in detailed]
     return {
         "grids": [_grid(grid, look, f"n{place}") for place, grid in enumerate(grids)],
@@ -148,7 +151,7 @@ def _versions(page: Values, galleries: Callable[[int], list[Values]], count: int
     left: list[str] = []
     for most in (usual, *(fewer for fewer in EXAMPLES if fewer < usual)):
         if most < usual:
-            left = [f"all but {most} examples of each kind" if most else "all examples"]
+            left = [f"all but {most} example{'' if most == 1 else 's'} of each kind" if most else "all examples"]
         page = {**page, "galleries": galleries(most), "left_out": left}
         yield page
     for key, words in DROPPED:
@@ -181,12 +184,12 @@ def _detailed(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[_Part]:
         judging = [part for part in parts if part.group.data == grid.data]
         judging = [part for part in judging if part.group.first.result["flagged"] or part.relabels]
         noisy = [noise for noise in grid.noises if any(g.noise == noise and g.level[0] for g in grid.groups.values())]
-        order = [*noisy[len(noisy) // 2 :][:1], *noisy[-1:], *noisy, *grid.noises]
-        ranks = {method: rank for rank, method in enumerate(["bomd", *grid.methods])}
+        order = list(dict.fromkeys([*noisy[len(noisy) // 2 :][:1], *noisy[-1:], *noisy, *grid.noises]))[:ALIKE]
+        ranks = {method: rank for rank, method in enumerate(dict.fromkeys(["bomd", *grid.methods]))}
+        judging = [part for part in judging if part.group.noise in order]
         judging.sort(key=lambda part: (order.index(part.group.noise), ranks[part.group.label]))
         queues.append(judging)
-    mixed = [part for same in zip_longest(*queues) for part in same if part is not None]
-    return sorted(mixed[:DETAILED], key=parts.index)
+    return [part for same in zip_longest(*queues) for part in same if part is not None][:DETAILED]
 
 
 def _grid(grid: Grid, look: dict[str, Look], name: str) -> Values:
@@ -194,7 +197,7 @@ def _grid(grid: Grid, look: dict[str, Look], name: str) -> Values:
     single = len(grid.noises) == 1
     tables = (
         [score_table(grid, look, [(grid.noises[0], test) for test in grid.tests])]
-        if single
+        if single and grid.tests
         else [score_table(grid, look, [(noise, test) for noise in grid.noises]) for test in grid.tests]
     )
     return {

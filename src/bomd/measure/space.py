@@ -91,8 +91,8 @@ def save_sample(path: Path, descriptors: Floats, vectors: Floats, labels: LabelT
 
 def _edges(values: Floats) -> NDArray[np.float64]:
     """Bins over nearly all values; what lies beyond counts in the outermost."""
-    low, high = np.percentile(values, [0.5, 99.5])
-    return np.round(np.linspace(low, high if high > low else low + 1, BINS + 1), 4)
+    low, high = (float(end) for end in np.percentile(values, [0.5, 99.5]))
+    return np.asarray(np.round(np.linspace(low, high if high > low else low + 1, BINS + 1), 4), dtype=np.float64)
 
 
 def _counts(values: Floats, edges: NDArray[np.float64]) -> list[int]:

@@ -43,7 +43,8 @@ def youden_threshold(labels: NDArray[Any], scores: NDArray[Any], minimum: int = 
     """The threshold with the highest sensitivity + specificity, where a score that reaches it counts as positive.
 
     It lies halfway between two neighbouring scores. Of several equally good ones it is the highest, which raises
-    fewest false alarms. None with fewer than `minimum` images on either side, or if nothing beats a coin toss.
+    fewest false alarms. None with fewer than `minimum` images on either side, or if the scores rank them no better
+    than a coin would: some cut looks good by accident even then.
 
     Args:
         labels: (N) of 0, 1 or NaN.
@@ -54,9 +55,12 @@ def youden_threshold(labels: NDArray[Any], scores: NDArray[Any], minimum: int = 
     negative = np.sort(scores[known & (labels == 0)].astype(np.float64))
     if min(len(positive), len(negative)) < max(1, minimum):
         return None
+    below, not_above = (np.searchsorted(negative, positive, side=side).sum() for side in ("left", "right"))
+    if below + not_above <= len(positive) * len(negative):  # twice the AUC in pairs, against twice a half of them
+        return None
     levels = np.unique(np.concatenate([positive, negative]))
     missed = np.searchsorted(positive, levels, side="left")
     rejected = np.searchsorted(negative, levels, side="left")
     gain = rejected * len(positive) - missed * len(negative)  # J times both counts, exact in whole numbers
     best = len(levels) - 1 - int(np.argmax(gain[::-1]))
-    return float(levels[best - 1] + levels[best]) / 2 if gain[best] > 0 else None
+    return float(levels[best - 1] + levels[best]) / 2  # the lowest level gains nothing, so it is never the best

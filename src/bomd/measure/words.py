@@ -122,7 +122,12 @@ def _against_baseline(grid: Grid, noise: str, test: str) -> Point | None:
 
 
 def _chance(count: int) -> str:
-    return f" Of {count} comparisons about {max(1, round(count * 0.05))} would look sure by chance." * (count > MANY)
+    """A warning that many intervals were looked at."""
+    if count <= 2 * MANY:
+        return ""
+    return (
+        f" Of {count} comparisons with plain training about {round(count * 0.05) or 1} would look sure by chance alone."
+    )
 
 
 def _over_noise(grid: Grid, test: str) -> list[Point]:
@@ -137,11 +142,16 @@ def _over_noise(grid: Grid, test: str) -> list[Point]:
         return [_point(f"{where}: no mean AUC.", "No finding has both positives and negatives there.")]
     won: dict[str, list[str]] = {}
     for noise, found in known.items():
-        won.setdefault(max(found, key=lambda method: found[method]), []).append(noise)
-    order = sorted(won, key=lambda method: -len(won[method]))
-    counts = [f"{method} in {len(won[method])} ({'; '.join(won[method])})" for method in order]
-    lead = f"{order[0]} has the highest mean AUC on {where} in {len(won[order[0]])} of {len(known)} noise levels."
-    text = f"First places: {_listed(counts)}." if len(counts) > 1 else ""
+        equal = [method for method in found if round(found[method], 3) == round(max(found.values()), 3)]
+        won.setdefault(" and ".join(equal), []).append(noise)  # what looks level in the table is shared
+    order = sorted(won, key=lambda methods: -len(won[methods]))
+    if 2 * len(won[order[0]]) > len(known):
+        has = "has" if order[0] in grid.methods else "share"
+        lead = f"{order[0]} {has} the highest mean AUC on {where} in {len(won[order[0]])} of {len(known)} noise levels."
+    else:
+        lead = f"No method has the highest mean AUC on {where} in most of the {len(known)} noise levels."
+    places = [f"{methods} at {', '.join(won[methods])}" for methods in order if len(won[methods]) < len(known)]
+    text = f"First places: {'; '.join(places)}." if places else ""
     losses = [
         f"{method} from {known[first][method]:.3f} to {known[last][method]:.3f}"
         for method in grid.leading[:3]
@@ -149,7 +159,8 @@ def _over_noise(grid: Grid, test: str) -> list[Point]:
     ]
     if losses:
         text += f" From {first} to {last}: {_listed(losses)}."
-    points = [_point(lead, (text + _many(len(grid.methods))).strip())]
+    tested = sum(key[2] == test and gap.low is not None for key, gap in grid.gaps.items())
+    points = [_point(lead, (text + _many(len(grid.methods)) + _chance(tested)).strip())]
     chosen = [method for method in grid.leading if any(key[0] == method and key[2] == test for key in grid.gaps)]
     chosen.sort(key=lambda method: method != "bomd")
     return points + [_beaten(grid, method, test) for method in chosen[:DESCRIBED]]
