@@ -1,0 +1,230 @@
+"""Decisions in SQLite: only ever appended, on disk before they are acknowledged, written by one server at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from bomd.errors import InputError
+from bomd.files import write_json
+
+FORMAT = 1
+FILE, LOCK, SERVER = "review.sqlite", "review.lock", "review.json"
+JUDGEMENTS = ("accept", "keep", "edit")  # what gives an image labels
+ACTIONS = (*JUDGEMENTS, "skip", "undo")
+
+_TABLES = """
+CREATE TABLE events (
+    event INTEGER PRIMARY KEY AUTOINCREMENT,
+    time TEXT NOT NULL,
+    reviewer TEXT NOT NULL,
+    image TEXT NOT NULL,
+    action TEXT NOT NULL,
+    undoes INTEGER REFERENCES events
+);
+CREATE TABLE decisions (
+    image TEXT NOT NULL,
+    class TEXT NOT NULL,
+    reviewer TEXT NOT NULL,
+    event INTEGER NOT NULL REFERENCES events,
+    value INTEGER CHECK (value IN (0, 1)),
+    PRIMARY KEY (image, class, reviewer, event)
+) WITHOUT ROWID;
+"""
+_APPEND_ONLY = "CREATE TRIGGER {table}_{verb} BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, 'append only'); END;"
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing a reviewer did.
+
+    Attributes:
+        reviewer: Who.
+        image: The id of the image.
+        action: One of `ACTIONS`.
+        labels: A value for each class, 1, 0 or None for unknown; None for a skip or an undo.
+        undoes: The number of the event that an undo takes back.
+        number: Its place in the journal; 0 until it is saved.
+        time: When it was saved.
+    """
+
+    reviewer: str
+    image: str
+    action: str
+    labels: tuple[int | None, ...] | None = None
+    undoes: int | None = None
+    number: int = 0
+    time: str = ""
+
+
+class Journal:
+    """The one writer of a run's decisions: a thread of its own that commits what waits in one transaction."""
+
+    def __init__(self, path: Path, classes: Sequence[str]) -> None:
+        self.path, self.classes = path, tuple(classes)
+        self._connection = _connect(path)
+        with _readable(path):
+            _prepare(self._connection, path)
+        self._waiting: queue.SimpleQueue[tuple[Event, Future[Event]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="decisions", daemon=True)
+        self._thread.start()
+
+    def events(self) -> list[Event]:
+        """All that was saved so far, in order."""
+        return read_events(self.path, self.classes)
+
+    def submit(self, event: Event) -> Future[Event]:
+        """Save an event; the future has it with its number once it is on disk, or the reason why it is not."""
+        saved: Future[Event] = Future()
+        self._waiting.put((event, saved))
+        return saved
+
+    def close(self) -> None:
+        """Save what waits, then let the file go."""
+        self._waiting.put(None)
+        self._thread.join()
+        self._connection.close()
+
+    def _work(self) -> None:
+        while True:
+            batch = [self._waiting.get()]
+            while not self._waiting.empty():  # one flush to disk for all that came in meanwhile
+                batch.append(self._waiting.get())
+            entries = [entry for entry in batch if entry is not None]
+            try:
+                saved = self._append([event for event, _ in entries])
+            except (sqlite3.Error, ValueError, OSError) as error:
+                for _, future in entries:
+                    future.set_exception(InputError(f"Not saved in {self.path}: {error}."))
+            else:
+                for (_, future), event in zip(entries, saved, strict=True):
+                    future.set_result(event)
+            if None in batch:
+                return
+
+    def _append(self, events: Sequence[Event]) -> list[Event]:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        saved = []
+        with self._connection:  # commits, or rolls all of them back
+            self._connection.execute("BEGIN IMMEDIATE")
+            for event in events:
+                cursor = self._connection.execute(
+                    "INSERT INTO events (time, reviewer, image, action, undoes) VALUES (?, ?, ?, ?, ?)",
+                    (now, event.reviewer, event.image, event.action, event.undoes),
+                )
+                number = int(cursor.lastrowid or 0)
+                if event.labels is not None:
+                    pairs = zip(self.classes, event.labels, strict=True)
+                    rows = [(event.image, name, event.reviewer, number, value) for name, value in pairs]
+                    self._connection.executemany("INSERT INTO decisions VALUES (?, ?, ?, ?, ?)", rows)
+                saved.append(replace(event, number=number, time=now))
+        return saved
+
+
+def read_events(path: Path, classes: Sequence[str]) -> list[Event]:
+    """The events of a file of decisions in order, whether a server is at work on it or not; none without a file.
+
+    Raises:
+        InputError: The file is damaged, of another version, or about other classes.
+    """
+    if not path.exists():
+        return []
+    places = {name: place for place, name in enumerate(classes)}
+    labels: dict[int, list[int | None]] = {}
+    with _readable(path), closing(_connect(path)) as connection:
+        _check_format(connection, path)
+        connection.execute("BEGIN")  # both tables as they are at one moment
+        for number, name, value in connection.execute("SELECT event, class, value FROM decisions"):
+            if name not in places:
+                raise InputError(f"{path} holds decisions on a class {name!r} that the run does not have.")
+            labels.setdefault(number, [None] * len(places))[places[name]] = value
+        rows = connection.execute("SELECT reviewer, image, action, undoes, event, time FROM events ORDER BY event")
+        return [
+            Event(reviewer, image, action, tuple(labels[number]) if number in labels else None, undoes, number, time)
+            for reviewer, image, action, undoes, number, time in rows
+        ]
+
+
+def current(events: Sequence[Event]) -> dict[str, dict[str, Event]]:
+    """What stands now, by reviewer and image: the last event on an image that was not undone."""
+    undone = {event.undoes for event in events if event.action == "undo"}
+    standing: dict[str, dict[str, Event]] = {}
+    for event in events:
+        if event.action != "undo" and event.number not in undone:
+            standing.setdefault(event.reviewer, {})[event.image] = event
+    return standing
+
+
+@contextmanager
+def only_server(directory: Path, address: str) -> Iterator[None]:
+    """Hold a run's lock, which the system lets go of when its holder dies; a second server is told who has it."""
+    lock = FileLock(directory / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise InputError(
+            f"{directory} is under review already ({_holder(directory)}). Use that page, or stop it first."
+        ) from error
+    except OSError as error:
+        raise InputError(f"Cannot write {directory / LOCK}: {error.strerror or error}.") from error
+    try:
+        write_json(directory / SERVER, {"process": os.getpid(), "address": address})
+        yield
+    finally:
+        (directory / SERVER).unlink(missing_ok=True)
+        lock.release()
+
+
+def _holder(directory: Path) -> str:
+    try:
+        facts = json.loads((directory / SERVER).read_text(encoding="utf-8"))
+        return f"process {int(facts['process'])} at {facts['address']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "by another process"
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    try:
+        connection = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
+    except sqlite3.Error as error:
+        raise InputError(f"Cannot open {path}: {error}.") from error
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Make the tables of a new file; every commit waits until the disk has it."""
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+        triggers = [
+            _APPEND_ONLY.format(table=table, verb=verb)
+            for table in ("events", "decisions")
+            for verb in ("UPDATE", "DELETE")
+        ]
+        connection.executescript("BEGIN;" + _TABLES + "".join(triggers) + f"PRAGMA user_version = {FORMAT}; COMMIT;")
+    _check_format(connection, path)
+
+
+def _check_format(connection: sqlite3.Connection, path: Path) -> None:
+    found = connection.execute("PRAGMA user_version").fetchone()[0]
+    if found != FORMAT:
+        raise InputError(f"{path} holds decisions of another version (format {found}, this one reads {FORMAT}).")
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise InputError(f"{path} cannot be used as a file of decisions: {error}. Restore it from a copy.") from error

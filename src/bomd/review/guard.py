@@ -1,0 +1,115 @@
+"""What every request must pass before any page sees it: the right host, the token, a small size, the same origin."""
+
+from __future__ import annotations
+
+import hmac
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LONGEST_ADDRESS = 2048  # bytes of path and query
+LARGEST_BODY = 16 * 1024  # bytes
+METHODS = ("GET", "HEAD", "POST")
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+# Shown once. A link in this page, unlike a redirect, is followed with a strict cookie wherever the address came from.
+ENTER = (
+    '<!doctype html><meta http-equiv="refresh" content="0;url=/"><title>bomd review</title>'
+    '<link rel="icon" href="/static/icon.svg"><a href="/">Open</a>'
+)
+
+
+class Guard:
+    """Wraps the pages; refuses with one line of text."""
+
+    def __init__(self, app: ASGIApp, token: str, port: int) -> None:
+        self.app, self.token = app, token
+        self.hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
+        self.cookie = f"bomd-review-{port}"  # browsers send cookies to every port of a host
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        answer = self._answer(scope)
+        await (answer or self.app)(scope, receive, send_with_headers)
+
+    def _answer(self, scope: Scope) -> Response | None:
+        """A refusal, the answer to the first address, or None if the pages may answer."""
+        headers = Headers(scope=scope)
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or hosts[0].lower() not in self.hosts:
+            return _refuse(421, "This server answers on 127.0.0.1 and localhost only.")
+        if len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST_ADDRESS:
+            return _refuse(414, "The address is too long.")
+        if scope["method"] not in METHODS:
+            return _refuse(405, "Only GET and POST are answered.")
+        length = headers.get("content-length", "0")
+        if not (length.isascii() and length.isdigit()) or int(length[:12]) > LARGEST_BODY:
+            return _refuse(413, f"The request is too large: at most {LARGEST_BODY} bytes.")
+        if scope["path"] == "/" and scope["method"] == "GET" and b"token=" in scope["query_string"]:
+            given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+            if not self._right(given):
+                return _refuse(403, "Wrong token. Open the address that `bomd review` printed.")
+            welcome = HTMLResponse(ENTER)
+            welcome.set_cookie(self.cookie, self.token, path="/", httponly=True, samesite="strict")
+            return welcome
+        if not self._right(_cookie(headers, self.cookie)):
+            return _refuse(403, "No token. Open the address that `bomd review` printed.")
+        if scope["method"] == "POST":
+            return self._post(headers)
+        return None
+
+    def _post(self, headers: Headers) -> Response | None:
+        """Only a page of this server may change something: other sites cannot forge these headers."""
+        if headers.get("origin", "").lower() not in [f"http://{host}" for host in self.hosts]:
+            return _refuse(403, "Decisions are taken from this server's own page only.")
+        if headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            return _refuse(403, "Decisions are taken from this server's own page only.")
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            return _refuse(415, "A decision is sent as application/json.")
+        return None
+
+    def _right(self, token: str) -> bool:
+        """Compared in a time that does not tell how much of it is right."""
+        return hmac.compare_digest(token.encode("utf-8", "surrogatepass"), self.token.encode())
+
+
+def _cookie(headers: Headers, name: str) -> str:
+    """The value of our cookie, whatever other programs on this machine have put beside it."""
+    for line in headers.getlist("cookie"):
+        for pair in line.split(";"):
+            key, _, value = pair.strip().partition("=")
+            if key == name:
+                return value
+    return ""
+
+
+def _refuse(status: int, line: str) -> Response:
+    return PlainTextResponse(line + "\n", status)

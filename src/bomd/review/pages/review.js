@@ -1,0 +1,509 @@
+"use strict";
+
+/* Every text that comes from the run is put in with textContent: ids and class names may hold anything. */
+const place = (id) => document.getElementById(id);
+const PAGE = 50;
+const KEY = "bomd-reviewer";
+const FILTERS = { class: "filter-class", kind: "filter-kind", state: "filter-state", text: "filter-text" };
+const DONE = { accept: "accepted", keep: "kept as given", edit: "edited", skip: "skipped" };
+
+const state = {
+  run: null, // facts about the run
+  reviewer: "",
+  items: [], // the part of the queue that is listed
+  image: null, // the image on show
+  labels: [], // as toggled: 1, 0 or null
+  touched: false, // whether the reviewer toggled anything
+  busy: false,
+  seen: [], // images in the order they were shown
+  at: -1, // where in it we are
+};
+
+function make(tag, className, text) {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+
+function say(text, wrong = false) {
+  place("status").textContent = text;
+  place("status").classList.toggle("wrong", wrong);
+}
+
+async function ask(address, body) {
+  const options = body && {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ reviewer: state.reviewer, ...body }),
+  };
+  const answer = await fetch(address, options);
+  if (!answer.ok) throw new Error((await answer.text()).trim().slice(0, 300));
+  return answer.json();
+}
+
+function load(address) {
+  return new Promise((resolve, reject) => {
+    const picture = new Image();
+    picture.onload = () => resolve(picture);
+    picture.onerror = () => reject(new Error("The picture cannot be shown."));
+    picture.src = address;
+  });
+}
+
+/* The queue */
+
+function filters() {
+  return Object.fromEntries(Object.entries(FILTERS).map(([name, id]) => [name, place(id).value]));
+}
+
+async function refresh(start = 0) {
+  const query = new URLSearchParams({ reviewer: state.reviewer, start, count: PAGE, ...filters() });
+  const found = await ask(`/api/queue?${query}`);
+  if (!start) place("list").replaceChildren();
+  state.items = start ? [...state.items, ...found.items] : found.items;
+  for (const item of found.items) place("list").append(queueLine(item));
+  place("count").textContent = `${found.total.toLocaleString("en")} images`;
+  place("more").hidden = state.items.length >= found.total;
+  showProgress(found.progress);
+  markCurrent();
+  return found;
+}
+
+function showProgress({ images, decided, skipped }) {
+  place("progress").max = images;
+  place("progress").value = decided;
+  const later = skipped ? ` · ${skipped} skipped` : "";
+  place("progress-text").textContent = `${decided.toLocaleString("en")} of ${images.toLocaleString("en")} decided${later}`;
+}
+
+function queueLine(item) {
+  const line = make("li");
+  const button = line.appendChild(make("button", "item"));
+  button.dataset.number = item.number;
+  const picture = button.appendChild(make("img"));
+  picture.loading = "lazy";
+  picture.alt = "";
+  picture.src = `/picture/${item.number}?small`;
+  const text = button.appendChild(make("span", "text"));
+  text.append(make("span", "title", item.id), changesOf(item));
+  const side = button.appendChild(make("span", "side"));
+  const number = side.appendChild(make("span", "suspicion"));
+  if (item.lift) number.append(make("span", item.lift > 0 ? "rise" : "fall", item.lift > 0 ? "↑" : "↓"));
+  number.append(item.suspicion.toFixed(1));
+  number.title = `Suspicion${item.lift ? `; ${item.lift > 0 ? "raised" : "lowered"} by your decisions on similar images` : ""}`;
+  if (item.action) side.append(make("span", `mark ${item.action}`, DONE[item.action].split(" ")[0]));
+  button.addEventListener("click", () => visit(item.number));
+  return line;
+}
+
+function changesOf(item) {
+  const line = make("span", "changes");
+  for (const [sign, kind] of [["+", "added"], ["−", "removed"]]) {
+    for (const column of item[kind]) line.append(make("span", kind, `${sign}${state.run.classes[column]}`), " ");
+  }
+  if (!line.childNodes.length) line.textContent = "no change proposed";
+  return line;
+}
+
+function markCurrent() {
+  for (const button of place("list").querySelectorAll(".item")) {
+    const current = state.image !== null && Number(button.dataset.number) === state.image.number;
+    button.setAttribute("aria-current", current ? "true" : "false");
+  }
+}
+
+/* The image on show */
+
+async function visit(number, remember = true) {
+  if (remember) {
+    state.seen = [...state.seen.slice(0, state.at + 1), number];
+    state.at = state.seen.length - 1;
+  }
+  const query = new URLSearchParams({ reviewer: state.reviewer });
+  const [image, picture] = await Promise.all([ask(`/api/image/${number}?${query}`), load(`/picture/${number}`)]);
+  state.image = image;
+  history.replaceState(null, "", `#${number}`);
+  startLabels();
+  place("image-id").textContent = image.id;
+  const margin = image.margin === null ? "" : ` · margin ${image.margin.toFixed(2)}`;
+  place("image-facts").textContent = `Patient ${image.patient} · suspicion ${image.suspicion.toFixed(1)}${margin}`;
+  place("decision").textContent = image.decision ? `You ${DONE[image.decision.action]}`.replace("You kept", "You kept it") : "";
+  viewer.show(picture);
+  showBanner("");
+  showNeighbours();
+  chooseHeat();
+  markCurrent();
+  const listed = place("list").querySelector(".item[aria-current=true]");
+  if (listed) listed.scrollIntoView({ block: "nearest" });
+}
+
+function startLabels() {
+  const { decision, labels } = state.image;
+  const own = decision && decision.labels;
+  state.labels = own || labels.map((label) => (label.proposed < 0 ? null : label.proposed));
+  state.touched = false;
+  showLabels();
+}
+
+function showLabels() {
+  const lines = state.image.labels.map((label, column) => labelLine(label, column));
+  place("labels").replaceChildren(...lines);
+  place("edit").classList.toggle("primary", state.touched);
+  place("accept").classList.toggle("primary", !state.touched);
+}
+
+function keyOf(column) {
+  if (column > 19) return "";
+  return `${column > 9 ? "⇧" : ""}${(column + 1) % 10}`;
+}
+
+function sign(value) {
+  const shown = make("span", value === 1 ? "yes" : value === 0 ? "no" : "unknown");
+  shown.textContent = value === 1 ? "yes" : value === 0 ? "no" : "?";
+  return shown;
+}
+
+function meter(value, text) {
+  const track = make("span", "meter");
+  const bar = track.appendChild(make("span", "fill"));
+  bar.style.width = `${Math.round(100 * Math.min(1, Math.max(0, value)))}%`;
+  track.append(make("span", "number", text));
+  return track;
+}
+
+function labelLine(label, column) {
+  const name = state.run.classes[column];
+  const row = make("tr");
+  const differs = label.proposed !== label.given;
+  if (differs) row.className = label.proposed === 1 ? "adds" : "removes";
+  const cells = Array.from({ length: 7 }, () => row.appendChild(make("td")));
+  cells[0].append(make("kbd", "", keyOf(column)));
+  const title = cells[1].appendChild(make("button", "finding", name));
+  title.title = "Show where";
+  title.addEventListener("click", () => setHeat(place("heat").value === String(column) ? "" : String(column)));
+  cells[1].className = "name";
+  cells[2].append(sign(label.given));
+  cells[3].append(sign(label.proposed));
+  if (label.votes !== null) cells[3].append(meter(label.votes, `${Math.round(100 * label.votes)}%`));
+  cells[4].textContent = label.rank === null ? "–" : label.rank;
+  if (label.score !== null) cells[4].title = `score ${label.score.toFixed(3)}`;
+  if (label.classifier === null) cells[5].textContent = "–";
+  else cells[5].append(meter(label.classifier, label.classifier.toFixed(2)));
+  const value = state.labels[column];
+  const toggle = cells[6].appendChild(make("button", "toggle"));
+  toggle.dataset.column = column;
+  toggle.setAttribute("role", "switch");
+  toggle.setAttribute("aria-checked", value === 1 ? "true" : "false");
+  toggle.setAttribute("aria-label", `${name}: ${value === 1 ? "yes" : value === 0 ? "no" : "not known"}`);
+  toggle.classList.toggle("unset", value === null);
+  toggle.append(make("span", "knob"));
+  toggle.addEventListener("click", () => flip(column, true));
+  return row;
+}
+
+function flip(column, focus = false) {
+  if (!state.image || column >= state.labels.length) return;
+  const steps = state.image.labels[column].given < 0 ? [null, 1, 0] : [0, 1];
+  const at = steps.indexOf(state.labels[column]);
+  state.labels = state.labels.map((value, place) => (place === column ? steps[(at + 1) % steps.length] : value));
+  state.touched = true;
+  showLabels();
+  if (focus) place("labels").querySelector(`[data-column="${column}"]`).focus();
+  say("Changed: press e to save, Esc to drop");
+}
+
+function showNeighbours() {
+  const lines = state.image.neighbours.map((other) => {
+    const line = make("li");
+    const button = line.appendChild(make("button", "neighbour"));
+    const picture = button.appendChild(make("img"));
+    picture.src = `/picture/${other.number}?small`;
+    picture.alt = "";
+    const names = other.labels.map((column) => state.run.classes[column]).join(", ") || "no positive label";
+    button.append(make("span", "names", names));
+    button.title = `${other.id}${other.same_patient ? " (same patient)" : ""}: ${names}`;
+    if (other.same_patient) button.append(make("span", "same", "same patient"));
+    button.addEventListener("click", () => compare(other));
+    return line;
+  });
+  if (!lines.length) lines.push(make("li", "hint", "This run has no neighbours."));
+  place("neighbours").replaceChildren(...lines);
+}
+
+async function compare(other) {
+  viewer.show(await load(`/picture/${other.number}`));
+  showBanner(`Nearest image ${other.id} – Esc goes back`);
+}
+
+async function leaveComparison() {
+  if (place("banner").hidden || !state.image) return;
+  viewer.show(await load(`/picture/${state.image.number}`));
+  showBanner("");
+  drawHeat();
+}
+
+function showBanner(text) {
+  place("banner").textContent = text;
+  place("banner").hidden = !text;
+}
+
+/* Heat maps */
+
+let suggested = "";
+
+function chooseHeat() {
+  const { labels } = state.image;
+  const changed = labels.findIndex((label) => label.proposed !== label.given);
+  suggested = String(Math.max(0, changed));
+  drawHeat();
+}
+
+function setHeat(column) {
+  place("heat").value = column;
+  drawHeat();
+}
+
+async function drawHeat() {
+  const column = place("heat").value;
+  const shown = state.image;
+  if (!column || !shown || !place("banner").hidden) {
+    viewer.overlay(null);
+    return;
+  }
+  const address = `/heat/${shown.number}/${column}`;
+  const answer = await fetch(address);
+  if (!answer.ok) {
+    place("heat").value = "";
+    say((await answer.text()).trim(), true);
+    return;
+  }
+  const picture = await load(address);
+  if (state.image === shown && place("heat").value === column) viewer.overlay(picture);
+}
+
+/* Decisions */
+
+async function act(action, extra = {}) {
+  const image = state.image;
+  if (!image || state.busy) return;
+  if (state.touched && (action === "accept" || action === "keep")) {
+    say("You changed labels: press e to save them, or Esc to drop them", true);
+    return;
+  }
+  await guarded(async () => {
+    say("Saving …");
+    await ask("/api/decide", { number: image.number, id: image.id, action, ...extra });
+    say(`Saved: ${DONE[action]}`);
+    await goOn();
+  });
+}
+
+async function goOn() {
+  const found = await refresh();
+  if (found.next !== null) await visit(found.next);
+  else {
+    const rest = found.progress.skipped ? " Skipped images are under Show." : "";
+    finish(`Nothing left to decide with these filters.${rest}`);
+  }
+}
+
+async function openFirst() {
+  const found = await refresh();
+  const first = found.next ?? found.items[0]?.number;
+  if (first === undefined) finish("No image of the queue fits these filters.");
+  else await visit(first);
+}
+
+function finish(text) {
+  state.image = null;
+  state.labels = [];
+  viewer.clear();
+  place("image-id").textContent = "";
+  place("image-facts").textContent = "";
+  place("decision").textContent = "";
+  place("labels").replaceChildren();
+  place("neighbours").replaceChildren();
+  history.replaceState(null, "", location.pathname);
+  markCurrent();
+  showBanner(text);
+}
+
+async function undo() {
+  await guarded(async () => {
+    const { number } = await ask("/api/undo", {});
+    say("Undone");
+    await refresh();
+    await visit(number);
+  });
+}
+
+/* One request that changes something at a time; what fails is said and changes nothing on the page. */
+async function guarded(work, patient = false) {
+  while (patient && state.busy) await new Promise((resolve) => setTimeout(resolve, 20));
+  if (state.busy) return;
+  state.busy = true;
+  document.body.classList.add("busy");
+  try {
+    await work();
+  } catch (error) {
+    say(error.message === "Failed to fetch" ? "Not saved: the server does not answer" : error.message, true);
+  } finally {
+    state.busy = false;
+    document.body.classList.remove("busy");
+  }
+}
+
+function step(by) {
+  const target = state.at + by;
+  if (target >= 0 && target < state.seen.length) {
+    state.at = target;
+    return guarded(() => visit(state.seen[target], false));
+  }
+  if (by < 0) return say("This is the first image you saw");
+  const at = state.items.findIndex((item) => state.image && item.number === state.image.number);
+  const next = state.items[at + 1];
+  if (!next) return say("This is the end of the list");
+  return guarded(() => visit(next.number));
+}
+
+/* The reviewer's name */
+
+function setReviewer(name) {
+  state.reviewer = name;
+  localStorage.setItem(KEY, name);
+  place("reviewer").textContent = name;
+}
+
+function askName() {
+  place("name").value = state.reviewer;
+  place("name-problem").textContent = "";
+  place("ask-name").showModal();
+  place("name").select();
+}
+
+async function saveName() {
+  const name = place("name").value.trim();
+  if (!name) {
+    place("name-problem").textContent = "Please enter a name.";
+    return;
+  }
+  setReviewer(name);
+  place("ask-name").close();
+  state.seen = [];
+  state.at = -1;
+  await guarded(goOn);
+}
+
+/* Keys and buttons */
+
+function drop() {
+  leaveComparison();
+  if (state.touched) {
+    startLabels();
+    say("Changes dropped");
+  }
+}
+
+const KEYS = {
+  a: () => act("accept"),
+  k: () => act("keep"),
+  e: () => act("edit", { labels: state.labels }),
+  s: () => act("skip"),
+  u: undo,
+  n: () => step(1),
+  ArrowRight: () => step(1),
+  p: () => step(-1),
+  ArrowLeft: () => step(-1),
+  h: () => setHeat(place("heat").value ? "" : suggested),
+  i: () => viewer.invert(),
+  f: () => viewer.reset(),
+  "+": () => viewer.zoomBy(1.25),
+  "-": () => viewer.zoomBy(0.8),
+  "?": () => place("keys").showModal(),
+  Escape: drop,
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const field = event.target.closest("input, select");
+  if (field) {
+    if (event.key === "Escape") field.blur();
+    return;
+  }
+  const digit = /^Digit([0-9])$/.exec(event.code);
+  if (digit) {
+    event.preventDefault();
+    flip(((Number(digit[1]) + 9) % 10) + (event.shiftKey ? 10 : 0));
+  } else if (Object.hasOwn(KEYS, event.key)) {
+    event.preventDefault();
+    KEYS[event.key]();
+  }
+});
+
+const viewer = new Viewer(place("canvas"), (shown) => {
+  place("width").value = shown.width;
+  place("level").value = shown.level;
+  place("width-text").textContent = shown.width;
+  place("level-text").textContent = shown.level;
+  place("zoom-text").textContent = `${Math.round(100 * shown.zoom)}%`;
+  place("invert").setAttribute("aria-pressed", shown.inverted ? "true" : "false");
+});
+
+for (const name of ["accept", "keep", "edit", "skip"]) place(name).addEventListener("click", () => KEYS[name[0]]());
+place("undo").addEventListener("click", undo);
+place("help").addEventListener("click", () => place("keys").showModal());
+place("keys-close").addEventListener("click", () => place("keys").close());
+place("reviewer").addEventListener("click", askName);
+place("name-save").addEventListener("click", saveName);
+place("name").addEventListener("keydown", (event) => {
+  if (event.key !== "Enter") return;
+  event.preventDefault(); // or the button that the focus returns to would be pressed
+  saveName();
+});
+place("ask-name").addEventListener("cancel", (event) => !state.reviewer && event.preventDefault());
+place("more").addEventListener("click", () => guarded(() => refresh(state.items.length)));
+place("invert").addEventListener("click", () => viewer.invert());
+place("reset").addEventListener("click", () => viewer.reset());
+place("zoom-in").addEventListener("click", () => viewer.zoomBy(1.25));
+place("zoom-out").addEventListener("click", () => viewer.zoomBy(0.8));
+for (const name of ["width", "level"]) {
+  place(name).addEventListener("input", () => viewer.setWindow(Number(place("width").value), Number(place("level").value)));
+}
+place("heat").addEventListener("change", drawHeat);
+let waiting = 0;
+for (const id of Object.values(FILTERS)) {
+  place(id).addEventListener(id === "filter-text" ? "input" : "change", () => {
+    sessionStorage.setItem("bomd-filters", JSON.stringify(filters()));
+    clearTimeout(waiting);
+    waiting = setTimeout(() => guarded(openFirst, true), id === "filter-text" ? 250 : 0);
+  });
+}
+
+async function start() {
+  state.run = await ask("/api/run");
+  state.run.classes.forEach((name, column) => {
+    for (const id of ["filter-class", "heat"]) {
+      const option = make("option", "", name);
+      option.value = column;
+      place(id).append(option);
+    }
+  });
+  document.querySelector(".where").hidden = !state.run.has.heat;
+  const saved = JSON.parse(sessionStorage.getItem("bomd-filters") || "{}");
+  for (const [name, id] of Object.entries(FILTERS)) if (saved[name]) place(id).value = saved[name];
+  const name = localStorage.getItem(KEY) || document.body.dataset.reviewer;
+  const wanted = /^#([0-9]{1,9})$/.exec(location.hash);
+  if (!name) {
+    await refresh();
+    askName();
+    return;
+  }
+  setReviewer(name);
+  const found = await refresh();
+  const number = wanted && Number(wanted[1]) < state.run.images ? Number(wanted[1]) : found.next;
+  if (number === null) await goOn();
+  else await visit(number);
+}
+
+guarded(start);

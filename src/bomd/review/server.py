@@ -1,0 +1,327 @@
+"""The review page's server: a queue, evidence, pictures and decisions, for one run on this machine.
+
+All state lives in one thread, the event loop's. Two things leave it: decisions, which the journal's thread commits,
+and work that takes long (files, heat maps, exports), which a thread of a pool does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+import socket
+import traceback
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from bomd.errors import InputError
+from bomd.review.agreement import agreement
+from bomd.review.decisions import JUDGEMENTS, Event, Journal
+from bomd.review.evidence import Evidence, png
+from bomd.review.export import merge, to_csv
+from bomd.review.guard import LARGEST_BODY, Guard
+from bomd.review.heat import HeatMaps
+from bomd.review.queue import KINDS, OPEN, STATES, Desk, Filter, Queue, plain_labels, replay
+
+PAGES = Path(__file__).parent / "pages"
+STATIC = {  # the only files that are served, read when the server starts
+    "review.js": "text/javascript; charset=utf-8",
+    "viewer.js": "text/javascript; charset=utf-8",
+    "agreement.js": "text/javascript; charset=utf-8",
+    "style.css": "text/css; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+LONGEST_NAME, LONGEST_TEXT, LONGEST_PAGE = 60, 100, 200
+MOST_REVIEWERS = 200  # each costs memory; a hostile page must not make up more and more of them
+
+
+class Pages:
+    """The answers to all requests about one run."""
+
+    def __init__(self, evidence: Evidence, journal: Journal, reviewer: str | None = None) -> None:
+        self.evidence, self.journal = evidence, journal
+        self.queue = Queue(evidence)
+        self.desks = replay(self.queue, journal.events())
+        self.heat = HeatMaps(evidence)
+        self._nobody = Desk(self.queue)
+        self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        templates = Environment(loader=FileSystemLoader(PAGES), autoescape=True)
+        facts = {"run": "/".join(evidence.directory.resolve().parts[-3:]), "reviewer": reviewer or ""}
+        self._html = {name: templates.get_template(f"{name}.html").render(facts) for name in ("review", "agreement")}
+        self._static = {name: (PAGES / name).read_bytes() for name in STATIC}
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/", self.page),
+            Route("/agreement", self.page),
+            Route("/static/{name}", self.static),
+            Route("/api/run", self.run),
+            Route("/api/queue", self.part_of_queue),
+            Route("/api/image/{number}", self.image),
+            Route("/api/agreement", self.kappa),
+            Route("/api/decide", self.decide, methods=["POST"]),
+            Route("/api/undo", self.undo, methods=["POST"]),
+            Route("/picture/{number}", self.picture),
+            Route("/heat/{number}/{column}", self.heat_map),
+            Route("/export.csv", self.export),
+        ]
+
+    async def page(self, request: Request) -> Response:
+        return HTMLResponse(self._html["agreement" if request.url.path == "/agreement" else "review"])
+
+    async def static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in STATIC:
+            raise HTTPException(404, "No such page.")
+        return Response(self._static[name], media_type=STATIC[name])
+
+    async def run(self, request: Request) -> Response:
+        record = self.evidence.record
+        return _json(
+            {
+                "classes": self.evidence.classes,
+                "images": len(self.evidence),
+                "queued": len(self.queue.rows),
+                "reviewers": sorted(self.desks),
+                "has": {
+                    "scores": record.scores is not None,
+                    "classifier": record.classifier is not None,
+                    "votes": self.evidence.votes is not None,
+                    "heat": self.heat.possible,
+                },
+            }
+        )
+
+    async def part_of_queue(self, request: Request) -> Response:
+        """A page of the queue in the reviewer's order, and the image to look at next."""
+        query = request.query_params
+        desk = self._desk(query.get("reviewer", ""))
+        found = desk.find(self._filter(request))
+        start = _whole(query.get("start", "0"), "start", 10**9)
+        count = _whole(query.get("count", "50"), "count", LONGEST_PAGE)
+        waiting = found[desk.state[found] == OPEN]
+        return _json(
+            {
+                "total": len(found),
+                "start": start,
+                "items": [desk.item(row) for row in found[start : start + count]],
+                "next": int(waiting[0]) if len(waiting) else None,
+                "progress": desk.progress(),
+            }
+        )
+
+    async def image(self, request: Request) -> Response:
+        """The evidence on one image, and what the reviewer decided about it."""
+        row = self._row(request)
+        desk = self._desk(request.query_params.get("reviewer", ""))
+        decision = desk.decision(row)
+        own = None if decision is None else {"action": decision.action, "labels": decision.labels}
+        return _json({**self.evidence.facts(row), **desk.item(row), "decision": own})
+
+    async def picture(self, request: Request) -> Response:
+        row = self._row(request)
+        if "small" in request.query_params or not self.evidence.originals:  # lists show packed images in any case
+            return _png(png(self.evidence.packed(row)))  # too quick to be worth a thread
+        try:
+            return _png(png(await run_in_threadpool(self.evidence.pixels, row)))
+        except InputError as error:
+            raise HTTPException(404, str(error)) from error
+
+    async def heat_map(self, request: Request) -> Response:
+        row = self._row(request)
+        column = _whole(request.path_params["column"], "class", len(self.evidence.classes) - 1, missing=404)
+        try:
+            return _png(await run_in_threadpool(self.heat.draw, row, column))
+        except (InputError, ImportError) as error:
+            raise HTTPException(404, str(error)) from error
+
+    async def decide(self, request: Request) -> Response:
+        """Save a decision; the answer is sent when it is on disk."""
+        body = await _body(request)
+        reviewer = _name(body.get("reviewer"))
+        row = body.get("number")
+        if type(row) is not int or not 0 <= row < len(self.evidence):
+            raise HTTPException(404, "No such image.")
+        image = str(self.evidence.record.given.ids[row])
+        if body.get("id") != image:
+            raise HTTPException(409, "The image has another id: reload the page.")
+        action = body.get("action")
+        if action == "edit":
+            labels: tuple[int | None, ...] | None = self._labels(body.get("labels"))
+        elif action in JUDGEMENTS:
+            values = self.evidence.proposed if action == "accept" else self.evidence.given
+            labels = plain_labels(values[row])
+        elif action == "skip":
+            labels = None
+        else:
+            raise HTTPException(400, f"'action' must be one of {', '.join(JUDGEMENTS)}, skip.")
+        async with self._turns[self._admit(reviewer)]:
+            return await self._save(Event(reviewer, image, action, labels))
+
+    async def undo(self, request: Request) -> Response:
+        """Take back the reviewer's last decision."""
+        reviewer = _name((await _body(request)).get("reviewer"))
+        if reviewer not in self.desks:
+            raise HTTPException(409, "There is nothing to undo.")
+        async with self._turns[reviewer]:
+            last = self.desks[reviewer].last()
+            if last is None:
+                raise HTTPException(409, "There is nothing to undo.")
+            return await self._save(Event(reviewer, last.image, "undo", undoes=last.number))
+
+    async def kappa(self, request: Request) -> Response:
+        standing = {name: desk.decisions() for name, desk in self.desks.items()}
+        return _json(await run_in_threadpool(agreement, standing, self.evidence.classes))
+
+    async def export(self, request: Request) -> Response:
+        given = self.evidence.record.given
+        standing = {
+            name: {event.image: event for event in desk.decisions().values()} for name, desk in self.desks.items()
+        }
+        try:
+            text = await run_in_threadpool(lambda: to_csv(merge(given, standing)))
+        except InputError as error:
+            raise HTTPException(409, str(error)) from error
+        disposition = {"content-disposition": 'attachment; filename="reviewed.csv"'}
+        return Response(text, media_type="text/csv; charset=utf-8", headers=disposition)
+
+    async def _save(self, event: Event) -> Response:
+        try:
+            saved = await asyncio.wrap_future(self.journal.submit(event))
+        except InputError as error:
+            raise HTTPException(507, str(error)) from error
+        desk = self.desks.setdefault(event.reviewer, Desk(self.queue))
+        desk.apply(saved)
+        row = self.evidence.numbers[event.image]
+        return _json({"event": saved.number, "number": row, "progress": desk.progress()})
+
+    def _admit(self, reviewer: str) -> str:
+        if reviewer not in self.desks and len({*self.desks, *self._turns}) >= MOST_REVIEWERS:
+            raise HTTPException(409, f"There are {MOST_REVIEWERS} reviewers already.")
+        return reviewer
+
+    def _desk(self, reviewer: str) -> Desk:
+        return self.desks.get(reviewer.strip(), self._nobody)
+
+    def _filter(self, request: Request) -> Filter:
+        query = request.query_params
+        column, kind, state, text = (query.get(name) for name in ("class", "kind", "state", "text"))
+        if (kind or KINDS[0]) not in KINDS or (state or STATES[0]) not in STATES:
+            raise HTTPException(400, f"'kind' is one of {', '.join(KINDS)}; 'state' is one of {', '.join(STATES)}.")
+        if len(text or "") > LONGEST_TEXT:
+            raise HTTPException(400, f"'text' may have {LONGEST_TEXT} characters.")
+        place = _whole(column, "class", len(self.evidence.classes) - 1) if column else None
+        return Filter(place, kind or KINDS[0], text or "", state or STATES[0])
+
+    def _row(self, request: Request) -> int:
+        return _whole(request.path_params["number"], "image", len(self.evidence) - 1, missing=404)
+
+    def _labels(self, given: Any) -> tuple[int | None, ...]:
+        C = len(self.evidence.classes)
+        fits = isinstance(given, list) and len(given) == C
+        if not fits or not all(value is None or (type(value) is int and value in (0, 1)) for value in given):
+            raise HTTPException(400, f"'labels' must be {C} values, each 0, 1 or null.")
+        return tuple(given)
+
+
+def make_app(pages: Pages, token: str, port: int) -> ASGIApp:
+    """The pages behind their guard."""
+    handlers = {HTTPException: _one_line, Exception: _broken}
+    return Guard(Starlette(routes=pages.routes(), exception_handlers=handlers), token, port)
+
+
+def listen(port: int) -> socket.socket:
+    """A socket on this machine's own address, which no other machine can reach; port 0 takes a free one."""
+    # Named as TCP, or asyncio does not switch off the delay of small packets, which costs 40 ms an answer.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", port))
+        listener.listen(256)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise InputError(f"Cannot listen on port {port}: {error}. Try --port 0.") from error
+    return listener
+
+
+def serve(pages: Pages, token: str, listener: socket.socket) -> None:
+    """Answer requests until interrupted."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        make_app(pages, token, listener.getsockname()[1]),
+        log_level="critical",  # connections that break are nothing to report; faults of the pages are, by `_broken`
+        access_log=False,  # addresses may hold the token
+        server_header=False,
+        h11_max_incomplete_event_size=16 * 1024,
+        limit_concurrency=256,
+        timeout_graceful_shutdown=5,
+        lifespan="off",
+        ws="none",
+        http="h11",
+    )
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def make_token() -> str:
+    return secrets.token_urlsafe(24)
+
+
+async def _one_line(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    line = " ".join(str(error.detail).split())
+    return PlainTextResponse(f"{line}\n", error.status_code, headers=error.headers)
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    traceback.print_exception(error)
+    return PlainTextResponse("This is a fault of the server; its terminal says more.\n", 500)
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """The JSON object that was sent, of limited size whatever its header says."""
+    content = b""
+    async for piece in request.stream():
+        content += piece
+        if len(content) > LARGEST_BODY:
+            raise HTTPException(413, f"The request is too large: at most {LARGEST_BODY} bytes.")
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(400, "The request is not JSON.") from error
+    if not isinstance(body, dict):
+        raise HTTPException(400, "The request is not a JSON object.")
+    return body
+
+
+def _name(given: Any) -> str:
+    """A reviewer's name: short and printable."""
+    name = given.strip() if isinstance(given, str) else ""
+    if not name or len(name) > LONGEST_NAME or not name.isprintable():
+        raise HTTPException(400, f"'reviewer' must be a name of 1 to {LONGEST_NAME} printable characters.")
+    return name
+
+
+def _whole(text: str, what: str, largest: int, missing: int = 400) -> int:
+    if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) > largest:
+        raise HTTPException(missing, f"'{what}' must be a whole number of at most {largest}.")
+    return int(text)
+
+
+def _json(value: Any) -> Response:
+    return Response(json.dumps(value, allow_nan=False), media_type="application/json")
+
+
+def _png(content: bytes) -> Response:
+    return Response(content, media_type="image/png")

@@ -1,0 +1,335 @@
+"""A reviewer in a real browser: accept, edit, undo, reload, filter, a second reviewer, agreement, export.
+
+The pictures in docs/images/review come from here: BOMD_WRITE_SCREENSHOTS=1 writes them anew.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bomd.review.decisions import FILE, current, read_events
+from bomd.review.evidence import open_evidence
+
+pytest.importorskip("selenium", reason="the browser test needs selenium")
+
+from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+PICTURES = Path(__file__).parents[2] / "docs" / "images" / "review"
+WRITE = bool(os.environ.get("BOMD_WRITE_SCREENSHOTS"))
+DESKTOP, TABLET = (1280, 800), (820, 1180)
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason="chromium or chromedriver is not installed"),
+]
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--disable-dev-shm-usage",
+        "--hide-scrollbars",
+        f"--user-data-dir={tmp_path / 'browser'}",
+    ):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    downloads = {"download.default_directory": str(tmp_path / "downloads"), "download.prompt_for_download": False}
+    options.add_experimental_option("prefs", downloads)
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(str(DRIVER)))
+    try:
+        resize(driver, DESKTOP)
+        yield driver
+    finally:
+        driver.quit()
+
+
+def resize(browser: webdriver.Chrome, size: tuple[int, int]) -> None:
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False},
+    )
+
+
+class Page:
+    """The page as a person uses it."""
+
+    def __init__(self, browser: webdriver.Chrome) -> None:
+        self.browser = browser
+
+    def at(self, name: str) -> Any:
+        return self.browser.find_element(By.ID, name)
+
+    def wait(self, met: Callable[[], Any], what: str) -> Any:
+        return WebDriverWait(self.browser, 20, poll_frequency=0.05).until(lambda _: met(), f"no {what}")
+
+    def press(self, *keys: str) -> None:
+        ActionChains(self.browser).send_keys(*keys).perform()
+
+    def status(self, text: str) -> None:
+        self.wait(lambda: self.at("status").text.startswith(text), f"status {text!r}: {self.at('status').text!r}")
+        self.ready()
+
+    def ready(self) -> None:
+        self.wait(lambda: "busy" not in self.browser.find_element(By.TAG_NAME, "body").get_attribute("class"), "rest")
+
+    def introduce(self, name: str) -> None:
+        self.wait(lambda: self.at("ask-name").is_displayed(), "question for the name")
+        self.at("name").clear()
+        self.at("name").send_keys(name, Keys.ENTER)
+        self.wait(lambda: self.at("image-id").text, "image")
+        self.ready()
+
+    def image(self) -> str:
+        return str(self.at("image-id").text)
+
+    def toggles(self) -> list[bool]:
+        switches = self.browser.find_elements(By.CSS_SELECTOR, "#labels [role=switch]")
+        return [switch.get_attribute("aria-checked") == "true" for switch in switches]
+
+    def choose(self, name: str, text: str) -> None:
+        Select(self.at(name)).select_by_visible_text(text)
+
+    def listed(self, part: str = "title") -> list[str]:
+        script = "return [...document.querySelectorAll(arguments[0])].map((line) => line.textContent)"
+        return list(self.browser.execute_script(script, f"#list .{part}"))
+
+    def pictured(self) -> None:
+        """Until every picture in sight is there."""
+        script = (
+            "return [...document.images].filter(i => i.loading !== 'lazy').every(i => i.complete && i.naturalWidth)"
+        )
+        self.wait(lambda: self.browser.execute_script(script), "pictures")
+        time.sleep(0.3)
+
+    def shoot(self, name: str) -> None:
+        self.pictured()
+        if WRITE:
+            PICTURES.mkdir(parents=True, exist_ok=True)
+            self.browser.save_screenshot(str(PICTURES / name))
+
+    def check_console(self) -> None:
+        complaints = [entry for entry in self.browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+        assert complaints == []
+
+    def check_requests(self, address: str) -> None:
+        """Nothing was asked of anybody but the server."""
+        import json
+
+        for entry in self.browser.get_log("performance"):
+            message = json.loads(entry["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                asked = message["params"]["request"]["url"]
+                assert asked.startswith((address, "data:", "about:", "chrome:")), asked
+
+
+def standing(run: Path, reviewer: str) -> dict[str, Any]:
+    evidence = open_evidence(run)
+    return current(read_events(run / FILE, evidence.classes)).get(reviewer, {})
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory, build: Callable[..., Path]) -> Path:
+    from bomd.learn import backbone, model
+
+    place = tmp_path_factory.mktemp("browser") / "phantom" / "bomd" / "seed0-3fa91c"
+    size = 256 if WRITE else 64
+    build(place, 120 if WRITE else 40, size)
+    classes = open_evidence(place).classes
+    model.save(place / "model", [backbone.build("small", len(classes), seed=0)], classes, size)
+    return place
+
+
+def test_a_review_from_first_address_to_export(
+    browser: webdriver.Chrome, large: Path, serve: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    run = large
+    served = serve(run)
+    evidence = open_evidence(run)
+    page = Page(browser)
+    browser.get(f"{served.address}?token={served.token}")
+    page.introduce("Ada")
+    assert "token" not in browser.current_url  # neither the address bar nor the history keeps it
+    first = page.image()
+    assert first == str(evidence.record.given.ids[evidence.rows[evidence.suspicion[evidence.rows].argmax()]])
+
+    # The proposal is what the switches show, and accepting it saves it.
+    row = evidence.numbers[first]
+    assert page.toggles() == (evidence.proposed[row] == 1).tolist()
+    page.shoot("review.png")
+    page.press("a")
+    page.status("Saved: accepted")
+    assert standing(run, "Ada")[first].labels == tuple(evidence.proposed[row].tolist())
+
+    # Editing: the second label changed by its key, the twelfth with Shift; accepting would drop that, so it asks.
+    second = page.image()
+    before = page.toggles()
+    assert second != first
+    page.press("2")
+    ActionChains(browser).key_down(Keys.SHIFT).send_keys("2").key_up(Keys.SHIFT).perform()
+    wanted = [value != (column in (1, 11)) for column, value in enumerate(before)]
+    assert page.toggles() == wanted
+    page.press("a")
+    assert "press e" in page.at("status").text
+    assert second not in standing(run, "Ada")
+    page.press("e")
+    page.status("Saved: edited")
+    assert standing(run, "Ada")[second].labels == tuple(int(value) for value in wanted)
+
+    # Undo brings the image back, undecided, with the proposal.
+    page.press("u")
+    page.status("Undone")
+    assert page.image() == second
+    assert page.toggles() == before
+    assert second not in standing(run, "Ada")
+    page.press("k")
+    page.status("Saved: kept")
+    assert standing(run, "Ada")[second].labels == tuple(evidence.given[evidence.numbers[second]].tolist())
+
+    # Skip, and back and forth.
+    third = page.image()
+    page.press("s")
+    page.status("Saved: skipped")
+    fourth = page.image()
+    page.press(Keys.ARROW_LEFT)
+    page.wait(lambda: page.image() == third, "third image")
+    page.ready()
+    page.press("n")
+    page.wait(lambda: page.image() == fourth, "fourth image")
+    page.ready()
+
+    # A reload keeps name, place and progress.
+    browser.refresh()
+    page.wait(lambda: page.image() == fourth, "same image after a reload")
+    page.ready()
+    assert page.at("reviewer").text == "Ada"
+    assert page.at("progress-text").text == f"2 of {len(evidence.rows)} decided · 1 skipped"
+
+    # Window by dragging, zoom by wheel, reset by key.
+    ActionChains(browser).drag_and_drop_by_offset(page.at("canvas"), 60, 30).perform()
+    assert page.at("width-text").text == "315"
+    assert page.at("level-text").text == "113"
+    page.press("+")
+    assert page.at("zoom-text").text == "125%"
+    page.press("f")
+    assert (page.at("width-text").text, page.at("zoom-text").text) == ("255", "100%")
+
+    # Filters.
+    page.choose("filter-state", "decided")
+    page.wait(lambda: set(page.listed()) == {first, second}, "list of decided images")
+    page.choose("filter-state", "undecided")
+    page.wait(lambda: len(page.listed()) > 2, "list of undecided images")
+    page.choose("filter-kind", "removed")
+    removing = [row for row in evidence.rows if evidence.removed[row].any() and not evidence.added[row].any()]
+    wanted_ids = {str(evidence.record.given.ids[row]) for row in removing} - {first, second}
+    page.wait(lambda: set(page.listed()) == wanted_ids, "list of images with removed labels")
+    assert all("−" in line and "+" not in line for line in page.listed("changes"))
+    page.choose("filter-kind", "any")
+    patient = str(evidence.record.given.groups[evidence.numbers[third]])
+    page.at("filter-text").send_keys(patient)
+    page.wait(lambda: third in page.listed() and len(page.listed()) < 6, "list of a patient's images")
+    page.at("filter-text").send_keys(Keys.CONTROL, "a", Keys.NULL, Keys.DELETE)
+    page.wait(lambda: len(page.listed()) > 5, "whole list")
+    page.press(Keys.ESCAPE)
+    page.ready()
+
+    # The keys, and a comparison with a neighbour.
+    page.at("canvas").click()
+    page.press("?")
+    page.wait(lambda: page.at("keys").is_displayed(), "list of keys")
+    page.shoot("keys.png")
+    page.at("keys-close").click()
+    browser.find_element(By.CSS_SELECTOR, ".neighbour").click()
+    page.wait(lambda: "Esc" in page.at("banner").text, "comparison")
+    page.press(Keys.ESCAPE)
+    page.wait(lambda: not page.at("banner").is_displayed(), "end of the comparison")
+
+    # A heat map, of a model that has learnt nothing, and none any more.
+    page.press("h")
+    WebDriverWait(browser, 60).until(lambda _: browser.execute_script("return viewer.heat !== null"), "no heat map")
+    assert page.at("heat").get_attribute("value") != ""
+    page.press("h")
+    page.wait(lambda: browser.execute_script("return viewer.heat === null"), "end of the heat map")
+
+    # A second reviewer sees nothing of the first one's decisions.
+    page.at("reviewer").click()
+    page.introduce("Grace")
+    assert page.at("progress-text").text == f"0 of {len(evidence.rows)} decided"
+    assert page.image() == first
+    page.press("a")
+    page.status("Saved: accepted")
+    for _ in range(9):
+        page.press("k")
+        page.status("Saved: kept")
+    resize(browser, TABLET)
+    page.shoot("tablet.png")
+    resize(browser, DESKTOP)
+    page.at("reviewer").click()
+    page.introduce("Ada")
+    for key in "akaaakaa":
+        page.press(key)
+        page.status("Saved")
+    browser.get(f"{served.address}agreement")
+    page.wait(lambda: "kappa is" in page.at("summary").text, "agreement")
+    assert {"Ada", "Grace"} <= {cell.text for cell in browser.find_elements(By.CSS_SELECTOR, "#reviewers th")}
+    page.shoot("agreement.png")
+
+    # Export: the file that the browser saves has both people's decisions.
+    browser.get(served.address)
+    page.wait(lambda: page.image(), "image")
+    page.ready()
+    page.at("export").click()
+    saved = tmp_path / "downloads" / "reviewed.csv"
+    page.wait(saved.exists, "downloaded file")
+    with saved.open(newline="", encoding="utf-8") as stream:
+        lines = {line["id"]: line for line in csv.DictReader(stream)}
+    assert len(lines) == len(evidence)
+    assert lines[first]["reviewers"] == "2"
+    decided = [int(lines[first][name]) for name in evidence.classes]
+    assert decided == evidence.proposed[row].tolist()
+    page.check_console()
+    page.check_requests(served.address)
+    with sqlite3.connect(run / FILE) as connection:
+        assert connection.execute("SELECT count(*) FROM events WHERE action = 'undo'").fetchone() == (1,)
+
+
+def test_hostile_names_stay_text(browser: webdriver.Chrome, hostile_run: Path, serve: Callable[[Path], Any]) -> None:
+    """Ids, patients, class names and the reviewer's name hold markup; none of it becomes an element or runs."""
+    served = serve(hostile_run)
+    page = Page(browser)
+    browser.get(f"{served.address}?token={served.token}")
+    name = "<img src=x onerror=document.title='broken'>"
+    page.introduce(name)
+    page.pictured()
+    assert page.image() in set(open_evidence(hostile_run).record.given.ids.tolist())
+    page.press("a")
+    page.status("Saved")
+    browser.get(f"{served.address}agreement")
+    page.wait(lambda: page.at("summary").text, "agreement")
+    assert name in [cell.text for cell in browser.find_elements(By.CSS_SELECTOR, "#reviewers th")]
+    assert browser.title.startswith("Agreement in")
+    assert browser.execute_script("return [...document.querySelectorAll('[onerror], body script')].length") == 0
+    page.check_console()

@@ -1,0 +1,73 @@
+"""The commands `review` and `decisions` as the command line calls them."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from bomd import cli_review
+from bomd.errors import InputError
+from bomd.review.decisions import FILE, Event, Journal
+from bomd.review.evidence import open_evidence
+from bomd.review.queue import plain_labels
+
+app = typer.Typer()
+app.command()(cli_review.review)
+app.command()(cli_review.decisions)
+
+
+def call(*arguments: str) -> str:
+    done = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return str(done.output)
+
+
+def test_decisions_of_two_people_are_written_and_counted(run: Path, tmp_path: Path) -> None:
+    evidence = open_evidence(run)
+    journal = Journal(run / FILE, evidence.classes)
+    for row in evidence.rows[:3]:
+        image = str(evidence.record.given.ids[row])
+        for name, values in (("Ada", evidence.proposed), ("Grace [b]", evidence.given)):
+            journal.submit(Event(name, image, "edit", plain_labels(values[row]))).result(timeout=20)
+    journal.close()
+    said = call("decisions", str(run), "--out", str(tmp_path / "mine.csv"))
+    assert f"3 of {len(evidence)} images are reviewed" in said
+    assert "Ada: 3 images" in said
+    assert "Grace [b]: 3 images" in said
+    assert "Cohen's kappa over 3 images that several people judged: " in said
+    with (tmp_path / "mine.csv").open(newline="", encoding="utf-8") as stream:
+        assert sum(line["reviewers"] == "2" for line in csv.DictReader(stream)) == 3
+
+
+def test_without_decisions_the_given_labels_are_written(run: Path) -> None:
+    said = call("decisions", str(run))
+    assert "0 of 60 images are reviewed; 0 labels are unresolved." in said
+    assert "kappa" not in said
+    assert (run / "reviewed.csv").exists()
+
+
+@pytest.mark.parametrize("command", ["review", "decisions"])
+def test_what_is_no_run_is_one_line(tmp_path: Path, command: str) -> None:
+    with pytest.raises(InputError, match=r"labels\.npz"):
+        call(command, str(tmp_path))
+
+
+def test_a_taken_port_is_one_line(run: Path) -> None:
+    from bomd.review.server import listen
+
+    with listen(0) as taken, pytest.raises(InputError, match="Cannot listen on port"):
+        call("review", str(run), "--port", str(taken.getsockname()[1]))
+
+
+def test_the_server_listens_on_this_machine_only() -> None:
+    from bomd.review.server import listen, make_token
+
+    with listen(0) as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"
+    tokens = {make_token() for _ in range(50)}
+    assert len(tokens) == 50
+    assert all(len(token) >= 32 for token in tokens)

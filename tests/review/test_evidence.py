@@ -1,0 +1,142 @@
+"""What a run says about an image, on four images whose answers are worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from bomd.data.store import pack
+from bomd.errors import InputError
+from bomd.files import write_json
+from bomd.measure.records import LabelRecord
+from bomd.measure.suspicion import suspicion_of
+from bomd.review.evidence import UNKNOWN, open_evidence, png, tint
+from bomd.tables import Flags, LabelTable
+
+GIVEN = np.asarray([[1, 0], [0, 1], [0, 1], [np.nan, 0]], dtype=np.float32)
+SOFT = np.asarray([[0.55, 0.6], [0, 1], [0, 1], [np.nan, 0.7]], dtype=np.float32)
+NEIGHBOURS = np.asarray([[1, 2], [0, 2], [1, -1], [1, 2]])
+
+
+def four(directory: Path, **changes: object) -> Path:
+    """Four images of two classes; the first and the last are flagged."""
+    given = LabelTable(np.asarray(["a", "b", "c", "d"]), ("Mass", "Edema"), GIVEN, patients=np.asarray([*"xxyy"]))
+    noisy = np.asarray([True, False, False, True])
+    flags = Flags(given.ids, noisy, np.asarray([-0.5, 1, 1, -2], dtype=np.float32), np.zeros((4, 2), np.float32))
+    parts = {"flags": flags, "neighbours": NEIGHBOURS, "proposed": given.replace(SOFT), **changes}
+    LabelRecord(given=given, **parts).save(directory / "labels.npz")  # type: ignore[arg-type]
+    drawn = np.arange(4 * 16, dtype=np.uint8).reshape(4, 4, 4)
+    pack(given, directory / "images", 4, render=lambda ids, _: drawn[["abcd".index(name) for name in ids]])
+    write_json(directory / "images.json", {"store": "images", "size": 4})
+    return directory
+
+
+def test_neighbours_propose_by_majority(tmp_path: Path) -> None:
+    """Image a: both neighbours lack Mass and have Edema. Image d: Mass stays unknown, Edema is added."""
+    evidence = open_evidence(four(tmp_path))
+    assert evidence.rows.tolist() == [0, 3]
+    assert evidence.proposed.tolist() == [[0, 1], [0, 1], [0, 1], [UNKNOWN, 1]]
+    assert evidence.removed.tolist() == [[True, False], *[[False, False]] * 3]
+    assert evidence.added.tolist() == [[False, True], [False, False], [False, False], [False, True]]
+    # All neighbours of a contradict both its labels, those of c neither; the order is that of `bomd audit`.
+    assert evidence.suspicion.argmax() == 0
+    assert evidence.suspicion.argmin() == 2
+    assert np.array_equal(evidence.suspicion, suspicion_of(evidence.record).image)
+
+
+def test_label_scores_order_images_where_there_are_any(tmp_path: Path) -> None:
+    """Images a and c have one label each: a's fits worse by 3 than the one it lacks, c's better by 3."""
+    scores = np.asarray([[0, 3], [0, 0], [0, 3], [0, 0]], dtype=np.float32)
+    evidence = open_evidence(four(tmp_path, scores=scores, classifier=np.full((4, 2), 0.5, dtype=np.float32)))
+    assert evidence.suspicion[[0, 2]] == pytest.approx([np.log1p(np.exp(3)), np.log1p(np.exp(-3))], rel=1e-5)
+
+
+def test_votes_are_the_mean_of_the_neighbours_labels(template: Path) -> None:
+    """For labels of 0 and 1, what re-labelling counts."""
+    from bomd.clean.relabel import neighbour_mean
+
+    evidence = open_evidence(template)
+    assert evidence.record.neighbours is not None
+    wanted = neighbour_mean(evidence.record.given.values, evidence.record.neighbours)
+    assert np.allclose(evidence.votes, wanted)  # type: ignore[arg-type]
+
+
+def test_a_tie_keeps_the_given_label(tmp_path: Path) -> None:
+    tied = np.asarray([[0, 1], [0, 2], [1, -1], [0, 1]])  # a votes on itself here, for the sake of the tie
+    evidence = open_evidence(four(tmp_path, neighbours=tied))
+    assert evidence.proposed[0].tolist() == [1, 0]
+    assert evidence.proposed[3].tolist() == [UNKNOWN, 0]
+
+
+def test_without_neighbours_soft_labels_propose_and_margins_order(tmp_path: Path) -> None:
+    evidence = open_evidence(four(tmp_path, neighbours=None))
+    assert evidence.proposed[0].tolist() == [1, 1]
+    assert evidence.votes is None
+    assert evidence.suspicion.tolist() == [0.5, 0, 0, 2]
+
+
+def test_without_flags_the_images_with_changes_are_queued(tmp_path: Path) -> None:
+    evidence = open_evidence(four(tmp_path, neighbours=None, flags=None))
+    assert evidence.rows.tolist() == [0, 3]
+    assert evidence.suspicion == pytest.approx([0.45 + 0.6, 0, 0, 0.7], abs=1e-6)
+
+
+def test_facts_of_an_image(tmp_path: Path) -> None:
+    scores = np.asarray([[0.1, 0.9], [1, 2], [1, 2], [1, 2]], dtype=np.float32)
+    facts = open_evidence(four(tmp_path, scores=scores)).facts(0)
+    assert (facts["id"], facts["patient"], facts["margin"]) == ("a", "x", -0.5)
+    assert [label["rank"] for label in facts["labels"]] == [2, 1]
+    assert [label["votes"] for label in facts["labels"]] == [0, 1]
+    assert [label["classifier"] for label in facts["labels"]] == [None, None]
+    assert [(other["id"], other["labels"], other["same_patient"]) for other in facts["neighbours"]] == [
+        ("b", [1], True),
+        ("c", [1], False),
+    ]
+
+
+def test_pictures_are_packed_unless_originals_are_asked_for(tmp_path: Path) -> None:
+    run = four(tmp_path / "run")
+    assert open_evidence(run).pixels(1).tolist() == np.arange(16, 32).reshape(4, 4).tolist()
+    with pytest.raises(InputError, match="names no image files"):
+        open_evidence(run, originals=True)
+    file = tmp_path / "wide.png"
+    Image.fromarray(np.full((30, 50), 7, dtype=np.uint8)).save(file)
+    record = LabelRecord.load(run / "labels.npz")
+    paths = np.asarray([str(file)] * 4)
+    given = LabelTable(record.given.ids, record.given.classes, GIVEN, paths=paths, patients=record.given.groups)
+    LabelRecord(given, record.proposed, flags=record.flags, neighbours=NEIGHBOURS).save(run / "labels.npz")
+    evidence = open_evidence(run, originals=True)
+    assert evidence.pixels(2).shape == (30, 50)
+    assert evidence.packed(2).shape == (4, 4)
+
+
+def test_heat_is_a_layer_that_is_clear_where_it_is_cold() -> None:
+    layer = tint(np.asarray([[0, 1], [np.nan, 2]]))
+    assert layer[..., 3].tolist() == [[0, 170], [0, 170]]
+    assert png(layer).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("missing", "line"),
+    [("labels.npz", "No run to review"), ("images.json", "does not say where"), ("images/store.json", "pack them")],
+)
+def test_a_run_without_its_files_is_refused(run: Path, missing: str, line: str) -> None:
+    (run / missing).unlink()
+    with pytest.raises(InputError, match=line):
+        open_evidence(run)
+
+
+def test_a_run_without_anything_to_review_is_refused(tmp_path: Path) -> None:
+    given = LabelTable(np.asarray([*"abcd"]), ("Mass", "Edema"), GIVEN)
+    with pytest.raises(InputError, match="Nothing to review"):
+        open_evidence(four(tmp_path, neighbours=None, flags=None, proposed=given))
+
+
+@pytest.mark.parametrize("store", [3, None, ["images"]])
+def test_a_damaged_place_of_images_is_refused(run: Path, store: object) -> None:
+    write_json(run / "images.json", {"store": store})
+    with pytest.raises(InputError, match=r"images\.json"):
+        open_evidence(run)
