@@ -1,0 +1,79 @@
+"""The columns that an audit adds to a table, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bomd.clean.relabel import neighbour_mean
+from bomd.measure.records import LabelRecord
+from bomd.measure.suspicion import Suspicion
+from bomd.tables import NO_FINDING, LabelTable
+
+ONCE = ("flagged", "margin", "rank")
+OF_CLASS = ("suspicion", "proposed", "soft")
+LAST = "neighbours"
+
+
+def names(classes: Sequence[str]) -> list[str]:
+    """The added columns in order."""
+    return [*ONCE, *(f"{name} {what}" for name in classes for what in OF_CLASS), LAST]
+
+
+def cells(record: LabelRecord, suspicion: Suspicion) -> list[list[str]]:
+    """For each image, its cells in the order of `names`; what is not known is blank."""
+    flags = record.flags
+    assert flags is not None
+    hard = propose(record)
+    found = []
+    for row in range(len(record.given)):
+        line = [str(int(flags.noisy[row])), number(flags.margin[row]), str(suspicion.rank[row])]
+        for column in range(len(record.given.classes)):
+            line += [number(value[row, column]) for value in (suspicion.entry, hard, record.proposed.values)]
+        found.append([*line, joined(voters(record, row))])
+    return found
+
+
+def propose(record: LabelRecord) -> NDArray[np.float32]:
+    """(N, C) a yes (1) or no (0) for every label of a flagged image; other images keep what was given.
+
+    Where neighbours voted, more than half of them decide, and at exactly half the given label stays. The soft label
+    is no use for that: it keeps 40 % of a given positive, so that hardly any label would ever be taken away at 0.5.
+    An image that is left without any finding gets "No Finding" where there is such a class, and one with a finding
+    loses it. What is not labelled stays so.
+    """
+    given = np.where(np.isnan(record.given.values), np.nan, record.given.values >= 0.5).astype(np.float32)
+    if record.flags is None or record.neighbours is None:
+        return given
+    votes = neighbour_mean(record.given.values, record.neighbours)
+    decided = ~(np.isnan(votes) | (votes == 0.5) | np.isnan(given)) & record.flags.noisy[:, None]
+    hard = np.where(decided, votes > 0.5, given).astype(np.float32)
+    if NO_FINDING in record.given.classes:
+        nothing = record.given.classes.index(NO_FINDING)
+        settled = record.flags.noisy & ~np.isnan(hard[:, nothing])
+        hard[settled, nothing] = ~(hard[settled][:, record.given.findings] == 1).any(axis=1)
+    return hard
+
+
+def voters(record: LabelRecord, row: int) -> list[str]:
+    """Ids of the images that voted on this one, the nearest first."""
+    rows = [] if record.neighbours is None else record.neighbours[row]
+    return [str(record.given.ids[voter]) for voter in rows if voter >= 0]
+
+
+def joined(ids: Sequence[str]) -> str:
+    """Ids in one cell with | between them; a | or backslash inside an id has a backslash before it."""
+    return "|".join(name.replace("\\", "\\\\").replace("|", "\\|") for name in ids)
+
+
+def number(value: float | np.floating) -> str:
+    """A short number; nothing where it is not known."""
+    return "" if np.isnan(value) else f"{value:.4f}".rstrip("0").rstrip(".")
+
+
+def positive(table: LabelTable, values: NDArray[np.float32]) -> str:
+    """The positive classes of one row in words."""
+    chosen = [name for name, value in zip(table.classes, values, strict=True) if value >= 0.5]
+    return ", ".join(chosen) or "nothing"

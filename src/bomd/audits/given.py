@@ -1,0 +1,205 @@
+"""The user's own table: read as it is, kept to the last character, and written again with columns beside it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bomd.audits.columns import names
+from bomd.data.datasets import folder
+from bomd.errors import InputError
+from bomd.files import write_text
+from bomd.tables import NO_FINDING, LabelTable
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a spreadsheet takes for a formula, or skips before one
+_ID, _PATIENT = "id", "patient"
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """A separated file as text: nothing is parsed that need not be.
+
+    Attributes:
+        header: The first record as it stands in the file, without its line end.
+        rows: All other records that are not blank, likewise.
+        width: Cells of the header.
+        widths: Cells of each row.
+        separator: Between cells.
+        newline: Between records.
+        mark: The byte order mark, or nothing.
+    """
+
+    header: str
+    rows: tuple[str, ...] = field(repr=False)
+    width: int
+    widths: tuple[int, ...] = field(repr=False)
+    separator: str
+    newline: str
+    mark: str
+
+    def text(self, rows: Sequence[int] | None = None) -> str:
+        """The file with these rows only."""
+        chosen = self.rows if rows is None else [self.rows[row] for row in rows]
+        return self.mark + "".join(f"{line}{self.newline}" for line in (self.header, *chosen))
+
+    def beside(self, header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+        """The file with more columns at the right; every given character stays what and where it was."""
+        lines = [self.header + self.separator + self._line(header)]
+        for row, width, added in zip(self.rows, self.widths, cells, strict=True):
+            lines.append(row + self.separator * (1 + self.width - width) + self._line(added))
+        return self.mark + "".join(f"{line}{self.newline}" for line in lines)
+
+    def _line(self, cells: Sequence[str]) -> str:
+        stream = io.StringIO()
+        csv.writer(stream, delimiter=self.separator, lineterminator="").writerow([harmless(cell) for cell in cells])
+        return stream.getvalue()
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What is audited.
+
+    Attributes:
+        name: The file, or a word for a table in memory.
+        records: The table as text.
+        labels: Its labels with image files, of the rows that have one.
+        rows: (N) the record of each label.
+        folder: Where the images are.
+        missing: Ids without an image, which are left out.
+    """
+
+    name: str
+    records: Records
+    labels: LabelTable
+    rows: tuple[int, ...]
+    folder: Path
+    missing: tuple[str, ...]
+
+
+def read_given(
+    table: LabelTable | pd.DataFrame | str | Path,
+    images: str | Path | None,
+    workplace: Path,
+    *,
+    skip_missing: bool = False,
+    **columns: Any,
+) -> Given:
+    """Read labels and find their images.
+
+    Args:
+        table: A CSV, TSV or Parquet file, a data frame with the same columns, or labels.
+        images: The folder of the images, at any depth; by default as for the dataset `folder`, or where the paths
+            of the labels lead.
+        workplace: Where a table that is no text file is put down as one.
+        skip_missing: Leave out rows whose image is not there, instead of refusing them.
+        columns: What the columns are, as for the dataset `folder`.
+    """
+    if isinstance(table, LabelTable):
+        if images is None and table.paths is not None and len(table):
+            images = os.path.commonpath([str(Path(str(path)).absolute().parent) for path in table.paths])
+        columns = {"id_column": _ID, "patient_column": _PATIENT, "classes": list(table.classes)} | columns
+        table = _as_frame(table)
+    if isinstance(table, pd.DataFrame):
+        if images is None:
+            raise InputError("A table in memory does not say where its images are: pass images, a folder.")
+        file, name = workplace / "table.csv", "the table"
+        write_text(file, _as_text(table))
+    else:
+        file, name = Path(table).expanduser().absolute(), str(table)
+        if not file.is_file():
+            raise InputError(f"No label file {table}.")
+    place = Path(images).expanduser().absolute() if images is not None else _usual_images(file)
+    if file.suffix.lower() == ".parquet":
+        frame = folder.describe(file.parent, Path(file.name), place, **columns).frame
+        file = workplace / "table.csv"
+        write_text(file, _as_text(frame))
+    layout = folder.describe(file.parent, Path(file.name), place, **columns)
+    records = read_records(file)
+    if len(records.rows) != len(layout.frame):
+        raise InputError(f"{name}: rows cannot be told apart; look for a quotation mark that is never closed.")
+    doubled = [column for column in names([*layout.classes, NO_FINDING]) if column in layout.frame.columns]
+    if doubled:
+        raise InputError(f"{name} has a column {doubled[0]!r}, which an audit adds: audit the original, or rename it.")
+    ids = layout.frame[layout.id_column].str.strip().tolist()
+    there = [row for row, name in enumerate(ids) if not name or layout.images.find(name) is not None]
+    missing = tuple(ids[row] for row in sorted(set(range(len(ids))) - set(there)))
+    if missing and (not skip_missing or not there):
+        shown = ", ".join(map(repr, missing[:5])) + (" ..." if len(missing) > 5 else "")
+        remedy = "is the folder or the id column wrong?" if not there else "or leave them out with --skip-missing."
+        raise InputError(
+            f"{len(missing)} of {len(ids)} rows have no image in {layout.images.folder}: {shown}; {remedy}"
+        )
+    if missing:
+        file = workplace / "found.csv"
+        write_text(file, records.text(there))
+        columns = {"id_column": layout.id_column} | columns
+    labels = folder.read(file.parent, labels=Path(file.name), images=place, **columns)
+    return Given(name, records, labels, tuple(there), layout.images.folder, missing)
+
+
+def read_records(file: Path) -> Records:
+    """Cut a separated file into its records without touching what is in them."""
+    try:
+        text = file.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"Cannot read {file}: {error}.") from error
+    mark = "\ufeff" if text.startswith("\ufeff") else ""
+    text = text.removeprefix(mark)
+    separator = folder.separator_of(file)
+    newline = "\r\n" if "\r\n" in text else "\r" if "\n" not in text and "\r" in text else "\n"
+    pending: list[str] = []
+
+    def lines() -> Any:
+        for line in io.StringIO(text, newline=""):
+            pending.append(line)
+            yield line
+
+    found: list[str] = []
+    widths: list[int] = []
+    try:
+        for cells in csv.reader(lines(), delimiter=separator):
+            raw = "".join(pending).rstrip("\r\n")
+            pending.clear()
+            if raw.strip():
+                found.append(raw)
+                widths.append(len(cells))
+    except csv.Error as error:
+        raise InputError(f"Cannot read {file}: {error}.") from error
+    return Records(found[0], tuple(found[1:]), widths[0], tuple(widths[1:]), separator, newline, mark)
+
+
+def harmless(cell: str) -> str:
+    """A cell that no spreadsheet runs as a formula; numbers stay numbers."""
+    if not cell.startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
+def _as_frame(labels: LabelTable) -> pd.DataFrame:
+    values = [["" if np.isnan(value) else f"{value:g}" for value in column] for column in labels.values.T]
+    columns = {_ID: labels.ids.tolist(), _PATIENT: labels.groups.tolist()}
+    return pd.DataFrame(columns | dict(zip(labels.classes, values, strict=True)))
+
+
+def _as_text(frame: pd.DataFrame) -> str:
+    if not len(frame):
+        raise InputError("The data frame has no rows.")
+    return str(frame.to_csv(index=False, lineterminator="\n"))
+
+
+def _usual_images(file: Path) -> Path:
+    """The dataset `folder` looks beside the table, wherever that is put down as text."""
+    beside = file.parent / "images"
+    return beside if beside.is_dir() else file.parent

@@ -1,0 +1,104 @@
+"""The most suspect images for people: lines for a terminal, a page with pictures for a notebook."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+
+from bomd.audits.columns import positive, propose
+from bomd.data.images import fit_square
+from bomd.measure.records import LabelRecord
+from bomd.tables import Floats, Text
+
+if TYPE_CHECKING:
+    from bomd.audits.audit import Audit
+
+THUMBNAIL = 128  # pixels
+LONGEST = 60  # characters of an id or of labels in a line
+
+
+def lines(audit: Audit, count: int) -> list[str]:
+    """One line for each of the most suspect images: id, given and proposed labels."""
+    record, hard = audit.record, propose(audit.record)
+    found = []
+    for row in np.argsort(audit.suspicion.rank)[:count]:
+        given = _short(positive(record.given, record.given.values[row]))
+        proposed = _short(positive(record.given, hard[row]))
+        proposal = f"{given} -> {proposed}" if given != proposed else f"{given} (no other labels proposed)"
+        found.append(f"{audit.suspicion.rank[row]:>4}  {_short(str(record.given.ids[row]))}: {proposal}")
+    return found
+
+
+def headline(audit: Audit) -> str:
+    """How many images are flagged."""
+    flagged, total = int(audit.flags.noisy.sum()), len(audit.record.given)
+    left_out = f"; {len(audit.left_out)} could not be judged" if audit.left_out else ""
+    return f"{flagged:,} of {total:,} images are flagged{left_out}."
+
+
+@dataclass(frozen=True, eq=False)
+class Suspects:
+    """The most suspect images of an audit, which a notebook shows as pictures and everything else as lines."""
+
+    audit: Audit
+    count: int
+
+    def __repr__(self) -> str:
+        return "\n".join([headline(self.audit), *lines(self.audit, self.count)])
+
+    def _repr_html_(self) -> str:
+        return page(self.audit, self.count)
+
+
+def page(audit: Audit, count: int) -> str:
+    """A table of pictures with given and proposed labels, as HTML; ids and class names are escaped."""
+    record, hard = audit.record, propose(audit.record)
+    order = np.argsort(audit.suspicion.rank)[:count]
+    pictures = _pictures(audit, record.given.ids[order])
+    body = ""
+    for row, picture in zip(order, pictures, strict=True):
+        given, proposed = positive(record.given, record.given.values[row]), positive(record.given, hard[row])
+        body += (
+            f"<tr><td>{audit.suspicion.rank[row]}</td>"
+            f'<td><img alt="" width="{THUMBNAIL}" height="{THUMBNAIL}" src="data:image/png;base64,{picture}"></td>'
+            f"<td>{escape(str(record.given.ids[row]))}</td><td>{escape(given)}</td><td>{escape(proposed)}</td>"
+            f"<td>{escape(_doubtful(record, row, audit.suspicion.entry[row]))}</td></tr>"
+        )
+    heads = "".join(f"<th>{name}</th>" for name in ("rank", "image", "id", "given", "proposed", "most doubtful"))
+    return (
+        f"<div><p><b>{escape(headline(audit))}</b> The most suspect:</p>"
+        f'<table style="text-align:left"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
+        f"<p>All of them: <code>{escape(str(audit.directory))}</code></p></div>"
+    )
+
+
+def _doubtful(record: LabelRecord, row: int, entry: Floats) -> str:
+    """The labels of an image that are most probably wrong, at most three, and which way."""
+    worst = [column for column in np.argsort(-np.nan_to_num(entry, nan=-1))[:3] if entry[column] >= 0.5]
+    ways = ["has" if record.given.values[row, column] >= 0.5 else "lacks" for column in worst]
+    doubts = [
+        f"{way} {record.given.classes[column]} ({entry[column]:.2f})" for way, column in zip(ways, worst, strict=True)
+    ]
+    return ", ".join(doubts)
+
+
+def _pictures(audit: Audit, ids: Text) -> list[str]:
+    store = audit.store()
+    found = []
+    for row in store.rows(ids):
+        stream = io.BytesIO()
+        pixels = fit_square(np.asarray(store.images[row]), min(THUMBNAIL, store.size))
+        Image.fromarray(pixels).save(stream, format="png")
+        found.append(base64.b64encode(stream.getvalue()).decode("ascii"))
+    return found
+
+
+def _short(text: str) -> str:
+    plain = " ".join(text.split())  # a line break in a name would tear the line apart
+    return plain if len(plain) <= LONGEST else plain[: LONGEST - 1] + "…"

@@ -1,0 +1,96 @@
+"""The command for data of one's own: audit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from bomd.errors import InputError
+
+SHOWN = 10  # most suspect images in the closing summary
+
+
+def audit(
+    labels: Annotated[Path, typer.Argument(help="CSV, TSV or Parquet: one row per image.")],
+    images: Annotated[
+        Path | None, typer.Option("--images", metavar="DIR", help="The folder of the images, at any depth.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Where results go; by default LABELS-audit here."),
+    ] = None,
+    size: Annotated[int | None, typer.Option(help="Side of the images in pixels, instead of what fits.")] = None,
+    features: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Your own embeddings: .npy with one row per row of LABELS, or .npz with ids and features. "
+            "Nothing is trained then.",
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="How long training may take; by default 10 on a CPU and 30 on a GPU.")
+    ] = None,
+    plan_only: Annotated[bool, typer.Option("--plan", help="Say what would be done and how long, and stop.")] = False,
+    skip_missing: Annotated[
+        bool, typer.Option("--skip-missing", help="Leave out rows whose image is not there.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn at random.")] = 0,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="What the columns are, e.g. --set id_column=file (repeatable)."
+        ),
+    ] = None,
+) -> None:
+    """Find what looks mislabelled in your own images, and propose better labels.
+
+    Writes `labels_clean.csv` (your columns as they are, then flags and proposals), `report.html` and a run directory
+    for `bomd review`. Your file is never changed. Interrupted, the same command continues where it stopped.
+    Images that cannot be read are left out and listed.
+
+    For example: bomd audit labels.csv --images photos
+    """
+    from bomd.audits.audit import carry_out, plan
+    from bomd.audits.show import headline, lines
+    from bomd.config import override
+    from bomd.data.datasets import folder
+    from bomd.typed import arguments
+
+    layout: dict[str, Any] = {}
+    for text in overrides or ():
+        override(layout, text)
+    for name in ("root", "labels", "images", "split", "seed"):
+        if name in layout:
+            raise InputError(f"--set {name}: an audit takes all rows; the table and --images say where they are.")
+    layout = arguments(folder.describe, {"root": ".", **layout}, "--set")
+    layout.pop("root")
+    chosen = plan(
+        labels,
+        images,
+        output=output,
+        features=features,
+        size=size,
+        minutes=minutes,
+        seed=seed,
+        skip_missing=skip_missing,
+        **layout,
+    )
+    if plan_only:
+        return
+    found = carry_out(chosen)
+    say = Console(soft_wrap=True, markup=False, highlight=False).print
+    say(headline(found))
+    for name, reason in list(found.left_out.items())[:SHOWN]:
+        say(f"left out: {name!r}: {reason}")
+    if len(found.left_out) > SHOWN:
+        say(f"and {len(found.left_out) - SHOWN} more; all are in {found.directory / 'audit.json'}")
+    say("The most suspect, given -> proposed:")
+    for line in lines(found, SHOWN):
+        say(line)
+    say(f"Labels: {found.directory / 'labels_clean.csv'}")
+    say(f"Report: {found.directory / 'report.html'}")
+    say(f"Next, let a person decide: bomd review {found.run.directory}")

@@ -1,0 +1,65 @@
+"""What is chosen for which number of images and minutes."""
+
+from __future__ import annotations
+
+import pytest
+
+from bomd.audits import choose as choices
+from bomd.audits.choose import candidates, choose, passes, show_time
+from bomd.errors import InputError
+
+
+def pixels(backbone: str, size: int) -> float:
+    """Seconds per image that grow with the image; the pretrained network is ten times as slow."""
+    return (1e-8 if backbone == "small" else 1e-7) * size**2
+
+
+def test_the_best_that_fits_the_time() -> None:
+    few = choose(100, 512, minutes=10, measure=pixels, device="cpu")
+    many = choose(5000, 512, minutes=10, measure=pixels, device="cpu")
+    crowd = choose(5_000_000, 512, minutes=10, measure=pixels, device="cpu")
+    assert few.seconds <= 600
+    assert many.seconds <= 600
+    assert few.size >= many.size >= crowd.size == 64
+    assert crowd.backbone == "small"
+    assert crowd.epochs + crowd.classifier_epochs < sum(passes("small", 5_000_000))
+    assert "passes instead of" in crowd.reason
+
+
+def test_images_are_never_made_larger_than_they_are() -> None:
+    assert {size for _, size in candidates("cpu", 70)} == {64, 70}
+    assert {size for _, size in candidates("cpu", 8)} == {choices.SMALLEST}
+    assert {size for _, size in candidates("cuda", 512, 96)} == {96}
+
+
+def test_few_images_are_shown_more_often() -> None:
+    assert passes("small", 100) == (40, 24)
+    assert passes("small", 4000) == (20, 12)
+    assert passes("small", 1_000_000) == (6, 4)
+
+
+@pytest.mark.parametrize(("minutes", "size"), [(0.0, None), (-1.0, None), (None, 8)])
+def test_what_cannot_be_is_refused(minutes: float | None, size: int | None) -> None:
+    with pytest.raises(InputError, match="--"):
+        choose(10, 64, minutes=minutes, size=size, measure=pixels)
+
+
+def test_the_experiment_judges_every_image_and_adds_no_noise() -> None:
+    config = choose(2, 64, measure=pixels, device="cpu").config("audit", {"dataset": "folder"}, 2, 7)
+    assert (config.validation, config.noise, config.seed) == (0.0, {}, 7)
+    assert config.settings["bomd"]["neighbours"] == 1
+    assert config.fit.batch == 2
+    assert config.images.skip_broken
+
+
+def test_time_in_words() -> None:
+    assert [show_time(seconds) for seconds in (0.2, 45, 240, 7200)] == [
+        "1 seconds",
+        "45 seconds",
+        "4 minutes",
+        "2.0 hours",
+    ]
+
+
+def test_a_step_takes_time() -> None:
+    assert 0 < choices.time_a_step("small", 32) < 10

@@ -1,0 +1,133 @@
+"""The user's table comes back to the last character, with columns beside it that no spreadsheet runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from bomd.audits.given import harmless, read_given, read_records
+from bomd.errors import InputError
+from bomd.tables import LabelTable
+
+
+def make(root: Path, text: str, images: str = "a b c") -> Path:
+    """A table and grey images."""
+    (root / "images").mkdir(parents=True, exist_ok=True)
+    for name in images.split():
+        Image.fromarray(np.full((8, 8), 90, np.uint8)).save(root / "images" / f"{name}.png")
+    (root / "labels.csv").write_bytes(text.encode())
+    return root / "labels.csv"
+
+
+def read(root: Path, text: str, **options: object) -> object:
+    return read_given(make(root, text), root / "images", root / "work", **options)  # type: ignore[arg-type]
+
+
+def test_given_characters_stay_where_they_were(tmp_path: Path) -> None:
+    """A mark, odd quotation, blanks, a blank line, a line break in a cell and Windows' line ends all survive."""
+    header = '\ufeffid,"Mass", Effusion ,remark'
+    rows = ['a,1,0,"two\r\nlines"', '"b", 0 ,1,', "c,,1,=1+1"]
+    text = header + "\r\n" + rows[0] + "\r\n\r\n" + "\r\n".join(rows[1:]) + "\r\n"
+    found = read_given(make(tmp_path, text), tmp_path / "images", tmp_path)
+    assert found.labels.ids.tolist() == ["a", "b", "c"]
+    written = found.records.beside(["x"], [["1"], ["2"], ["3"]])
+    assert written == "\r\n".join([header + ",x", *(f"{row},{n}" for n, row in enumerate(rows, 1))]) + "\r\n"
+
+
+def test_semicolons_and_short_rows(tmp_path: Path) -> None:
+    found = read_given(make(tmp_path, "id;Mass;Effusion;note\na;1;0;x\nb;0;1\nc;1;0;\n"), tmp_path / "images", tmp_path)
+    written = found.records.beside(["new"], [["1;2"], ["2"], ["3"]])
+    assert list(csv.reader(io.StringIO(written), delimiter=";"))[1:3] == [
+        ["a", "1", "0", "x", "1;2"],
+        ["b", "0", "1", "", "2"],
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.text(st.characters(codec="utf-8"), max_size=6), min_size=3, max_size=3), min_size=1))
+def test_whatever_the_cells_hold_they_are_read_back(tmp_path_factory: pytest.TempPathFactory, rows: list) -> None:
+    """Records that Python's own writer made, with any text in the cells, keep every cell beside the new one."""
+    stream = io.StringIO(newline="")
+    csv.writer(stream, quoting=csv.QUOTE_ALL).writerows([["id", "x", "y"], *rows])
+    file = tmp_path_factory.mktemp("any") / "t.csv"
+    file.write_bytes(stream.getvalue().encode())
+    records = read_records(file)
+    written = records.beside(["new"], [[str(place)] for place in range(len(rows))])
+    assert list(csv.reader(io.StringIO(written, newline="")))[1:] == [
+        [*row, str(place)] for place, row in enumerate(rows)
+    ]
+
+
+@pytest.mark.parametrize("cell", ["=cmd|' /C calc'!A0", "+1+1", "@SUM(A1)", "-1+2", "\t=1", "\r=1", "\n=1"])
+def test_no_added_cell_is_a_formula(cell: str) -> None:
+    assert harmless(cell) == f"'{cell}"
+
+
+@pytest.mark.parametrize("cell", ["-0.25", "1e-3", "", "Mass", "a=b"])
+def test_numbers_and_words_stay_as_they_are(cell: str) -> None:
+    assert harmless(cell) == cell
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("id,Mass\n", "header but no rows"),
+        ("id,Mass,Effusion\na,1,0\na,0,1\n", "Duplicate id 'a'"),
+        ("id,Mass,Effusion\na,,\nb,,\n", "No labels"),
+        ("id,labels\na,\nb,\n", "There are no labels"),
+        ("id,Mass,Effusion\na,1,0\nd,0,1\n", "1 of 2 rows have no image in .*: 'd'; or leave them out"),
+        ("id,Mass,Effusion\nx,1,0\nd,0,1\n", "is the folder or the id column wrong"),
+        ("id,Mass,Effusion\n../a,1,0\nb,0,1\n", "outside the images folder"),
+        ("id,Mass,rank,Effusion\na,1,1,0\nb,0,0,1\n", "column 'rank', which an audit adds"),
+        ("id,Mass,Mass soft\na,1,1\nb,0,0\n", "column 'Mass soft', which an audit adds"),
+        ("id,Mass,Effusion\na,1,7\nb,0,1\n", "outside \\[0, 1\\]"),
+        ('id,Mass,Effusion\na,1,"0\nb,0,1\n', "(Cannot read|cannot be told apart|Label)"),
+        ("id,Mass,Effusion\na,1,0,9,9\nb,0,1\n", "Cannot read"),
+    ],
+)
+def test_bad_tables_are_one_clear_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        read(tmp_path, text)
+    assert "\n" not in str(caught.value)
+
+
+def test_rows_without_an_image_can_be_left_out(tmp_path: Path) -> None:
+    file = make(tmp_path, "id,Mass,Effusion\na,1,0\ngone,1,1\nc,0,1\n")
+    found = read_given(file, tmp_path / "images", tmp_path / "work", skip_missing=True)
+    assert found.labels.ids.tolist() == ["a", "c"]
+    assert found.rows == (0, 2)
+    assert found.missing == ("gone",)
+    assert len(found.records.rows) == 3
+
+
+def test_tables_in_memory_and_on_disk_say_the_same(tmp_path: Path) -> None:
+    file = make(tmp_path, "id,patient,Mass,Effusion\na,p,1,0\nb,q,,0.25\nc,q,0,1\n")
+    one = read_given(file, tmp_path / "images", tmp_path / "work").labels
+    frame = pd.read_csv(file)
+    two = read_given(frame, tmp_path / "images", tmp_path / "work").labels
+    three = read_given(one, None, tmp_path / "work").labels
+    for other in (two, three):
+        assert other.ids.tolist() == one.ids.tolist()
+        assert other.classes == one.classes
+        assert other.groups.tolist() == one.groups.tolist()
+        np.testing.assert_array_equal(other.values, one.values)
+    with pytest.raises(InputError, match="pass images"):
+        read_given(frame, None, tmp_path / "work")
+
+
+def test_parquet_comes_out_as_text(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    frame = pd.read_csv(make(tmp_path, "id,Mass,Effusion\na,1,0\nb,0,1\n"))
+    frame.to_parquet(tmp_path / "labels.parquet")
+    found = read_given(tmp_path / "labels.parquet", None, tmp_path / "work")
+    assert isinstance(found.labels, LabelTable)
+    assert found.records.rows == ("a,1,0", "b,0,1")
