@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
+from bomd.config import parse
 from bomd.errors import InputError
-from bomd.learn import model
+from bomd.learn import card, model
 from bomd.learn.architectures import ARCHITECTURES, make
 from bomd.learn.backbone import Network, build
 from bomd.learn.engine import prepare
+from bomd.methods import METHODS
 
 CLASSES = ("Mass", "Edema", "No Finding")
 
@@ -59,9 +64,11 @@ def test_several_networks_are_averaged(tmp_path: Path) -> None:
     torch.testing.assert_close(found, (probabilities(networks[0]) + probabilities(networks[1])) / 2)
 
 
-@pytest.mark.parametrize("count", [3, model.FEW + 3])
-def test_files_are_predicted_by_name(tmp_path: Path, count: int) -> None:
-    """A few are decoded one by one, many into a packed store: the same numbers in the same order."""
+@pytest.mark.parametrize("worth", [0, model.WORTH_PROCESSES])
+def test_files_are_predicted_by_name(tmp_path: Path, worth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few are decoded here, many by several processes: the same numbers in the same order."""
+    monkeypatch.setattr(model, "WORTH_PROCESSES", worth)
+    count = 11
     model.save(tmp_path, [build("small", 3, seed=1)], CLASSES, 32)
     files = [tmp_path / f"{number}.png" for number in range(count)]
     for file, image in zip(files, pixels(count), strict=True):
@@ -77,23 +84,35 @@ def test_no_file_and_a_damaged_file_are_named(tmp_path: Path) -> None:
     opened = model.load(tmp_path, "cpu")
     with pytest.raises(InputError, match="No image to predict"):
         opened.predict([])
-    files = [tmp_path / f"{number}.png" for number in range(model.FEW + 1)]
+    files = [tmp_path / f"{number}.png" for number in range(9)]
     for file in files:
         Image.fromarray(pixels(1)[0]).save(file)
     files[7].write_bytes(files[7].read_bytes()[:60])
-    for some in (files, files[6:9]):  # packed, and one by one
+    for some in (files, files[6:9]):
         with pytest.raises(InputError, match=r"7\.png"):
             opened.predict(some)
+        found, broken = opened.predict_readable(some)
+        assert found.ids.tolist() == [str(file) for file in some if file != files[7]]
+        assert list(broken) == [str(files[7])]
+        assert "7.png" in broken[str(files[7])]
+    found, broken = opened.predict_readable([files[7]])
+    assert (len(found), len(broken)) == (0, 1)
 
 
 def test_a_model_from_before_there_were_architectures_opens(tmp_path: Path) -> None:
     network = build("small", 3, seed=1)
     model.save(tmp_path, [network], CLASSES, 32)
     path = tmp_path / "model.json"
-    old = json.loads(path.read_text())
-    del old["architecture"]
+    now = json.loads(path.read_text())
+    old = {name: now[name] for name in ("backbone", "networks", "classes", "facts")} | {"format": 1, "size": 32}
     path.write_text(json.dumps(old))
-    assert torch.equal(model.load(tmp_path, "cpu").probabilities(pixels()), probabilities(network))
+    (tmp_path / "README.md").unlink()
+    opened = model.load(tmp_path, "cpu")
+    assert torch.equal(opened.probabilities(pixels()), probabilities(network))
+    assert opened.thresholds == dict.fromkeys(CLASSES)
+    assert opened.metrics == {}
+    path.write_text(json.dumps(old | {"architecture": now["architecture"]}))
+    assert torch.equal(model.load(str(tmp_path), "cpu").probabilities(pixels()), probabilities(network))
 
 
 @pytest.mark.parametrize(
@@ -103,8 +122,24 @@ def test_a_model_from_before_there_were_architectures_opens(tmp_path: Path) -> N
         ({"architecture": {"name": "unet", "arguments": {}}}, "No architecture 'unet'"),
         ({"architecture": {"name": "can", "arguments": {"depth": 3}}}, "depth"),
         ({"architecture": {"name": "can", "arguments": {"width": 512}}}, "Cannot read"),
-        ({"classes": ["Mass"]}, "Cannot read"),
+        ({"architecture": {"name": "can", "arguments": {"width": -1}}}, "no such 'can' network"),
+        ({"architecture": "plain"}, "'architecture' is missing or of the wrong kind"),
+        ({"backbone": "resnet"}, "resnet"),
+        ({"classes": ["Mass"], "thresholds": {}}, "tensor 'head.bias' has shape (3,), expected (1,)"),
+        ({"classes": ["Mass", "Mass", "Edema"]}, "different names"),
+        ({"classes": ["Mass", " ", "Edema"]}, "different names"),
+        ({"classes": []}, "different names"),
         ({"networks": 2}, "network1.safetensors"),
+        ({"networks": 10**9}, "'networks' is 1000000000"),
+        ({"preprocessing": {}}, "a size of None"),
+        ({"preprocessing": {"size": 10**6}}, "a size of 1000000"),
+        ({"preprocessing": {"size": 32, "mean": [0.4]}}, "the model's mean is not what this version of bomd does"),
+        ({"preprocessing": {"size": 32, "resizing": "crop"}}, "the model's resizing is not"),
+        ({"thresholds": {"Mass": 1.5}}, "the threshold of 'Mass' is 1.5"),
+        ({"thresholds": {"Mass": "0.5"}}, "the threshold of 'Mass' is '0.5'"),
+        ({"thresholds": {"Hernia": 0.5}}, "threshold for 'Hernia'"),
+        ({"metrics": []}, "'metrics' is missing or of the wrong kind"),
+        ({"checksums": {}}, "not the file that was saved"),
     ],
 )
 def test_a_folder_that_does_not_fit_gets_one_line(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -113,7 +148,7 @@ def test_a_folder_that_does_not_fit_gets_one_line(changes: dict[str, Any], messa
     with pytest.raises(InputError) as caught:
         model.load(tmp_path, "cpu")
     assert message in str(caught.value)
-    assert str(tmp_path) in str(caught.value) or "architecture" in str(caught.value)
+    assert str(tmp_path) in str(caught.value) or re.match("No (architecture|backbone)", str(caught.value))
     assert "\n" not in str(caught.value)
 
 
@@ -124,6 +159,118 @@ def test_damaged_weights_get_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Cannot read") as caught:
         model.load(tmp_path, "cpu")
     assert "\n" not in str(caught.value)
+
+
+def test_weights_of_another_run_and_a_flipped_bit_are_noticed(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        model.save(tmp_path / str(seed), [build("small", 3, seed=seed)], CLASSES, 32)
+    path = tmp_path / "1" / "network0.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    for other in ((tmp_path / "2" / path.name).read_bytes(), bytes(content)):
+        path.write_bytes(other)
+        with pytest.raises(InputError, match="not the file that was saved"):
+            model.load(tmp_path / "1", "cpu")
+
+
+def test_weights_that_are_not_numbers_are_refused(tmp_path: Path) -> None:
+    network = build("small", 3, seed=1)
+    with torch.no_grad():
+        network.head.weight[0, 0] = torch.nan
+    model.save(tmp_path, [network], CLASSES, 32)
+    with pytest.raises(InputError, match=r"tensor 'head\.weight' is not finite"):
+        model.load(tmp_path, "cpu")
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_any_damage_to_the_description_gets_one_line_or_does_no_harm(tmp_path: Path, data: st.DataObject) -> None:
+    if not (tmp_path / "model.json").exists():
+        model.save(tmp_path, [build("small", 3, seed=1)], CLASSES, 32, thresholds={"Mass": 0.25})
+        (tmp_path / "kept").write_bytes((tmp_path / "model.json").read_bytes())
+    content = bytearray((tmp_path / "kept").read_bytes())
+    if data.draw(st.booleans()):  # bytes, or a value of the wrong kind
+        for _ in range(data.draw(st.integers(1, 3))):
+            content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    else:
+        whole = json.loads(content)
+        wrong = st.one_of(st.none(), st.booleans(), st.integers(), st.text(), st.lists(st.integers()), st.floats())
+        whole[data.draw(st.sampled_from(sorted(whole)))] = data.draw(wrong)
+        content = bytearray(json.dumps(whole).encode())
+    (tmp_path / "model.json").write_bytes(content)
+    complaint = ""
+    try:
+        assert model.load(tmp_path, "cpu").probabilities(pixels()).shape == (3, 3)
+    except InputError as error:
+        complaint = str(error)
+    assert "\n" not in complaint
+
+
+RESULT = {
+    "south": {
+        "classes": [{"name": "Mass", "auc": 0.71239}, {"name": "Edema", "auc": None}],
+        "averaged": ["Mass"],
+        "mean_auc": 0.71239,
+        "mean_auc_low": 0.6,
+        "mean_auc_high": 0.8,
+    }
+}
+
+
+def test_thresholds_metrics_and_facts_come_back_and_are_on_the_card(tmp_path: Path) -> None:
+    config = parse(
+        {
+            "name": "own",
+            "method": "bomd",
+            "seed": 7,
+            "train": {"dataset": "folder", "root": "/home/jane/data", "labels": "/home/jane/labels.csv"},
+            "noise": {"kind": "symmetric", "rows": 0.4, "labels": 0.2},
+            "bomd": {"neighbours": 5},
+        },
+        METHODS,
+    )
+    facts = card.facts_of(config, {"train": 3593, "south": 2000})
+    metrics = card.summarise(RESULT)
+    assert metrics["south"] == {
+        "mean_auc": 0.7124, "low": 0.6, "high": 0.8, "findings": 1, "auc": {"Mass": 0.7124, "Edema": None}
+    }  # fmt: skip
+    thresholds = {"Mass": 0.31, "Edema": None, "No Finding": 0.5}
+    networks = [build("small", 3, seed=1)]
+    model.save(tmp_path, networks, CLASSES, 32, thresholds=thresholds, metrics=metrics, **facts)
+    opened = model.load(tmp_path, "cpu")
+    assert (opened.thresholds, opened.metrics, opened.facts) == (thresholds, metrics, facts)
+    text = (tmp_path / "README.md").read_text()
+    for part in (
+        "# own: small trained with bomd",
+        "folder, 3,593 images (labels labels.csv)",
+        "added on purpose: symmetric (rows 0.4, labels 0.2)",
+        "bomd (neighbours 5)",
+        "32 x 32 pixels",
+        "| south | 2,000 | 1 | 0.712 (0.600 to 0.800) |",
+        "| Mass | 0.310 | 0.712 |",
+        "| Edema | – | – |",
+        "Youden's J",
+    ):
+        assert part in text
+    assert text.count("not a medical device") == 1
+    assert "jane" not in text + (tmp_path / "model.json").read_text()
+
+
+def test_a_card_without_facts_claims_nothing_and_names_cannot_break_it(tmp_path: Path) -> None:
+    hostile = ("a|b\n# c", "<script>alert(1)</script>", "[x](javascript:y)")
+    model.save(tmp_path, [build("small", 3, seed=1)], hostile, 32)
+    text = (tmp_path / "README.md").read_text()
+    assert model.load(tmp_path, "cpu").classes == hostile
+    for part in ("Not recorded.", "Not measured.", "No threshold was chosen", r"| a\|b \# c | – |"):
+        assert part in text
+    assert "<script" not in text
+    assert "[x](" not in text
+    assert "\n# c" not in text
+
+
+def test_no_noise_is_said_as_such() -> None:
+    for noise in ({}, {"kind": "none"}, {"kind": "symmetric", "rows": 0.0, "labels": 0.4}):
+        assert "none was added on purpose" in card._noise(dict(noise))
 
 
 def test_no_model_in_the_folder(tmp_path: Path) -> None:

@@ -1,9 +1,15 @@
-"""A trained classifier as a folder that opens anywhere: safetensors weights and a small JSON beside them."""
+"""A trained classifier as a folder that opens anywhere: weights, a description that is checked, and a model card.
+
+network0.safetensors   weights; another file for each further network
+model.json             architecture, classes, preprocessing, thresholds, metrics, checksums
+README.md              the same for people, see `bomd.learn.card`
+"""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,31 +17,50 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import torch as tensors
 from torch import Tensor
 
-from bomd.data.batches import Images
-from bomd.data.images import fit_square, read_image
-from bomd.data.store import pack
+from bomd import progress
+from bomd.data.batches import SCALES
+from bomd.data.images import cores, read_chunks
 from bomd.errors import InputError
-from bomd.files import read_json, replacing, write_json
+from bomd.files import read_json, replacing, write_json, write_text
+from bomd.learn import card
 from bomd.learn.architectures import PLAIN, describe, make
 from bomd.learn.backbone import Network
 from bomd.learn.device import make_fabric
-from bomd.learn.engine import Learner, predict, prepare
+from bomd.learn.engine import Learner, prepare
 from bomd.tables import LabelTable
 
-FORMAT = 1
-FEW = 32  # files that are decoded here and now; more are packed by all cores
+FORMAT = 2
+FIRST_FORMAT = 1  # without preprocessing, thresholds, metrics and checksums; still opened
+DESCRIPTION = "model.json"
+WORTH_PROCESSES = 32 << 20  # bytes of image files; below that, starting processes takes longer than decoding
+SIZES = (8, 8192)  # of the square, in pixels
+MOST_NETWORKS = 64
+# Names of the rules of `bomd.data.images`, to be changed with them: a model that learnt by other rules is not opened.
+READING, RESIZING = "grey-8-bit", "stretch-bilinear-antialiased"
 
 
 @dataclass(frozen=True)
 class Model:
-    """Networks with what is needed to use them on a new image."""
+    """Networks with what is needed to use them on a new image.
+
+    Attributes:
+        networks: Whose probabilities are averaged.
+        classes: C names, in the order of the outputs.
+        size: Side of the square that images are resized to.
+        thresholds: For each class, from which probability on it is called; None where that is not known.
+        metrics: For each set of images, the mean AUC with its interval, as `bomd.learn.card.summarise` has it.
+        facts: What it was trained on, and how.
+    """
 
     networks: tuple[Network, ...]
     classes: tuple[str, ...]
     size: int
+    thresholds: Mapping[str, float | None] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
     _single: list[Recorded] = field(default_factory=list, repr=False, compare=False)
 
     @torch.no_grad()
@@ -48,23 +73,41 @@ class Model:
             self._single.append(Recorded(self._forward, given))
         return self._single[0](given).cpu()
 
-    def predict(self, files: Sequence[Path], batch: int = 256) -> LabelTable:
+    def predict(self, files: Sequence[Path], batch: int = 64) -> LabelTable:
         """Probabilities of PNG, JPEG or DICOM files; the id of a row is the path as given.
 
-        Many files are decoded by all cores into a packed store first; it is gone afterwards.
+        Raises:
+            InputError: A file cannot be read; it is named.
+        """
+        found, broken = self.predict_readable(files, batch)
+        if broken:
+            others = f" ({len(broken)} of {len(files)} images cannot be read.)" if len(broken) > 1 else ""
+            raise InputError(f"{next(iter(broken.values()))}{others}")
+        return found
+
+    def predict_readable(self, files: Sequence[Path], batch: int = 64) -> tuple[LabelTable, dict[str, str]]:
+        """Probabilities of the files that can be read, in the order given, and why each of the others cannot.
+
+        Many files are decoded by all cores while the networks work on those that are done.
         """
         if not files:
             raise InputError("No image to predict.")
         names = np.asarray([str(file) for file in files], dtype=np.str_)
-        unknown = np.full((len(files), len(self.classes)), np.nan, dtype=np.float32)
-        table = LabelTable(names, self.classes, unknown, paths=names)
-        if len(files) < FEW:
-            found = self.probabilities(np.stack([fit_square(read_image(file), self.size) for file in files]))
-        else:
-            with tempfile.TemporaryDirectory(prefix="bomd-") as folder:
-                store = pack(table, Path(folder), self.size)
-                found = predict(Learner(), self.networks, Images(store, names, self.device), batch)
-        return table.replace(found.numpy())
+        values = np.full((len(files), len(self.classes)), np.nan, dtype=np.float32)
+        broken: dict[int, str] = {}
+        workers = cores() if _bytes(files) > WORTH_PROCESSES else 1
+        starts = range(0, len(files), batch)
+        with progress.bar("predict", len(files)) as advance:
+            for chunk in read_chunks(names, self.size, starts, batch, workers):
+                broken |= {chunk.start + row: reason for row, reason in chunk.broken.items()}
+                good = [row for row in range(len(chunk.pixels)) if row not in chunk.broken]
+                if good:
+                    rows = np.asarray(good) + chunk.start
+                    values[rows] = self.probabilities(chunk.pixels[good]).numpy()
+                advance(len(chunk.pixels))
+        kept = [row for row in range(len(files)) if row not in broken]
+        table = LabelTable(names[kept], self.classes, values[kept], paths=names[kept])
+        return table, {str(names[row]): broken[row] for row in sorted(broken)}
 
     @property
     def device(self) -> torch.device:
@@ -95,50 +138,179 @@ class Recorded:
         return self._found.clone()
 
 
-def save(directory: Path, networks: Sequence[Network], classes: Sequence[str], size: int, **facts: Any) -> None:
-    """Write the folder; `model.json` comes last, so a folder that has it is complete."""
+def save(
+    directory: Path,
+    networks: Sequence[Network],
+    classes: Sequence[str],
+    size: int,
+    *,
+    thresholds: Mapping[str, float | None] | None = None,
+    metrics: Mapping[str, Any] | None = None,
+    **facts: Any,
+) -> None:
+    """Write the folder; `model.json` comes last, so a folder that has it and opens is complete.
+
+    Args:
+        directory: The folder.
+        networks: All of one architecture.
+        classes: C names, in the order of the outputs.
+        size: Side of the square that images are resized to.
+        thresholds: See `bomd.measure.thresholds`; classes without one have None.
+        metrics: See `bomd.learn.card.summarise`.
+        facts: What it was trained on, and how, as `bomd.learn.card.facts_of` has it; must fit into JSON.
+    """
     architecture = describe(networks[0])
     if any(describe(network) != architecture for network in networks):
         raise ValueError("The networks of a model must all be of one architecture.")
+    checksums = {}
     for number, network in enumerate(networks):
         weights = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
-        with replacing(directory / f"network{number}.safetensors") as temporary:
-            save_file(weights, temporary)
+        content = tensors.save(weights)
+        with replacing(directory / _weights_file(number)) as temporary:
+            temporary.write_bytes(content)
+        checksums[_weights_file(number)] = hashlib.sha256(content).hexdigest()
     description = {
         "format": FORMAT,
         "backbone": networks[0].name,
         "architecture": architecture,
         "networks": len(networks),
         "classes": list(classes),
-        "size": size,
+        "preprocessing": {"size": size, **_preprocessing(networks[0].channels)},
+        "thresholds": {name: (thresholds or {}).get(name) for name in classes},
+        "metrics": dict(metrics or {}),
         "facts": facts,
+        "checksums": checksums,
     }
-    write_json(directory / "model.json", description)
+    write_text(directory / "README.md", card.write(description))
+    write_json(directory / DESCRIPTION, description)
 
 
-def load(directory: Path, accelerator: Any = "auto") -> Model:
-    """Open a model folder, or the run directory that contains it."""
+def load(directory: Path | str, accelerator: Any = "auto") -> Model:
+    """Open a model folder, or the run directory that contains it.
+
+    Raises:
+        InputError: There is none, or it is damaged or of another version; one line says what is wrong.
+    """
     from bomd.config import DeviceSettings
 
+    directory = Path(directory)
     inside = directory / "model"
-    directory = inside if (inside / "model.json").exists() else directory
-    if not (directory / "model.json").exists():
-        raise InputError(f"No model in {directory}: expected a finished run or a folder with model.json.")
-    description = read_json(directory / "model.json")
-    if description.get("format") != FORMAT:
-        raise InputError(f"{directory} holds a model of another version (format {description.get('format')}).")
+    directory = inside if (inside / DESCRIPTION).exists() else directory
+    if not (directory / DESCRIPTION).exists():
+        raise InputError(f"No model in {directory}: expected a finished run or a folder with {DESCRIPTION}.")
+    description = _checked(read_json(directory / DESCRIPTION), directory)
     classes = tuple(description["classes"])
-    architecture = description.get("architecture", {"name": PLAIN, "arguments": {}})  # the first models had one kind
     fabric = make_fabric(DeviceSettings(accelerator=accelerator))
-    networks = []
-    for number in range(description["networks"]):
-        path = directory / f"network{number}.safetensors"
-        try:
-            network = make(architecture["name"], description["backbone"], len(classes), **architecture["arguments"])
-            network.load_state_dict(load_file(path), strict=True)
-        except TypeError as error:
-            raise InputError(f"Cannot open {directory}: no such {architecture['name']!r} network: {error}.") from error
-        except (OSError, SafetensorError, RuntimeError) as error:
-            raise InputError(f"Cannot read {path}: {str(error).splitlines()[0]}") from error
-        networks.append(network.place(fabric).eval())
-    return Model(tuple(networks), classes, int(description["size"]))
+    networks = [
+        _open_network(directory, number, description).place(fabric).eval() for number in range(description["networks"])
+    ]
+    expected = _preprocessing(networks[0].channels)
+    for name, value in expected.items():
+        if description["preprocessing"].get(name, value) != value:
+            raise InputError(f"{directory}: the model's {name} is not what this version of bomd does ({value}).")
+    return Model(
+        tuple(networks),
+        classes,
+        description["preprocessing"]["size"],
+        description["thresholds"],
+        description["metrics"],
+        description["facts"],
+    )
+
+
+def _bytes(files: Sequence[Path]) -> int:
+    """Of all these files; those that are not there count nothing and are named later."""
+    total = 0
+    for file in files:
+        with suppress(OSError):
+            total += Path(file).stat().st_size
+    return total
+
+
+def _weights_file(number: int) -> str:
+    return f"network{number}.safetensors"
+
+
+def _preprocessing(channels: int) -> dict[str, Any]:
+    """How images become numbers, besides the size; a model that was trained otherwise is not opened."""
+    mean, deviation = ([pair[place] for pair in SCALES[channels]] for place in (0, 1))
+    return {"channels": channels, "mean": mean, "deviation": deviation, "reading": READING, "resizing": RESIZING}
+
+
+def _open_network(directory: Path, number: int, description: Mapping[str, Any]) -> Network:
+    """One network with its weights; every tensor must be there, of the right shape and finite."""
+    path = directory / _weights_file(number)
+    architecture, outputs = description["architecture"], len(description["classes"])
+    try:
+        content = path.read_bytes()
+        weights = tensors.load(content)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"Cannot read {path}: {str(error).splitlines()[0]}") from error
+    if description["format"] != FIRST_FORMAT and (
+        description["checksums"].get(path.name) != hashlib.sha256(content).hexdigest()
+    ):
+        raise InputError(f"Cannot read {path}: it is not the file that was saved with {DESCRIPTION}.")
+    try:
+        network = make(architecture["name"], description["backbone"], outputs, **architecture["arguments"])
+    except InputError:
+        raise
+    except Exception as error:  # an architecture's arguments may be anything
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"Cannot open {directory}: no such {architecture['name']!r} network: {reason}.") from error
+    problem = _misfit(network.state_dict(), weights)
+    if problem is not None:
+        raise InputError(f"Cannot read {path}: {problem}.")
+    network.load_state_dict(weights, strict=True)
+    return network
+
+
+def _misfit(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str | None:
+    """What keeps these weights from being those of a network, if anything does."""
+    if expected.keys() != weights.keys():
+        name = min(expected.keys() ^ weights.keys())
+        return f"tensor {name!r} is {'missing' if name in expected else 'not part of this network'}"
+    for name, tensor in sorted(weights.items()):
+        if tensor.shape != expected[name].shape:
+            return f"tensor {name!r} has shape {tuple(tensor.shape)}, expected {tuple(expected[name].shape)}"
+        if tensor.is_floating_point() != expected[name].is_floating_point():
+            return f"tensor {name!r} is of type {tensor.dtype}, expected {expected[name].dtype}"
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            return f"tensor {name!r} is not finite"
+    return None
+
+
+def _checked(description: Any, directory: Path) -> dict[str, Any]:
+    """The content of `model.json` with all fields of today's format, each of the right kind."""
+    place = directory / DESCRIPTION
+
+    def require(good: bool, otherwise: str) -> None:
+        if not good:
+            raise InputError(f"{place}: {otherwise}.")
+
+    require(isinstance(description, dict), "this is not the description of a model")
+    found = description.get("format")
+    if found not in (FIRST_FORMAT, FORMAT):
+        raise InputError(f"{directory} holds a model of another version (format {found}).")
+    whole = dict(description)
+    if found == FIRST_FORMAT:
+        whole |= {"preprocessing": {"size": whole.get("size")}, "thresholds": {}, "metrics": {}, "checksums": {}}
+        whole = {"architecture": {"name": PLAIN, "arguments": {}}, "facts": {}} | whole  # the first had one kind
+    kinds = {"backbone": str, "networks": int, "classes": list, "architecture": dict, "preprocessing": dict}
+    kinds |= {"thresholds": dict, "metrics": dict, "facts": dict, "checksums": dict}
+    for name, kind in kinds.items():
+        require(isinstance(whole.get(name), kind), f"{name!r} is missing or of the wrong kind")
+
+    classes, thresholds, architecture = whole["classes"], whole["thresholds"], whole["architecture"]
+    good_names = all(isinstance(name, str) and name.strip() for name in classes) and len(set(classes)) == len(classes)
+    require(bool(classes) and good_names, "'classes' must be different names, none of them empty")
+    require(1 <= whole["networks"] <= MOST_NETWORKS, f"'networks' is {whole['networks']}, not 1 to {MOST_NETWORKS}")
+    size = whole["preprocessing"].get("size")
+    require(isinstance(size, int) and SIZES[0] <= size <= SIZES[1], f"a size of {size!r} is not within {SIZES}")
+    described = isinstance(architecture.get("name"), str) and isinstance(architecture.get("arguments"), dict)
+    require(described, "'architecture' needs a name and arguments")
+    for name, value in thresholds.items():
+        require(name in classes, f"there is a threshold for {name!r}, which is none of the classes")
+        number = isinstance(value, int | float) and 0 <= value <= 1
+        require(value is None or number, f"the threshold of {name!r} is {value!r}, not within 0 and 1")
+    whole["thresholds"] = {name: thresholds.get(name) for name in classes}
+    return whole

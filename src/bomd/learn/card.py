@@ -1,0 +1,210 @@
+"""The model card: what a model was trained on, how well it does and what it cannot do, in Markdown."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import PurePath
+from typing import Any
+
+from bomd.config import Config
+
+FIT = ("backbone", "weights", "epochs", "batch", "augment", "select")  # settings worth a line
+
+
+def facts_of(config: Config, images: Mapping[str, int]) -> dict[str, Any]:
+    """What a model was trained on, and how, without the paths of the machine it was trained on.
+
+    Args:
+        config: Of the run.
+        images: How many the training set, the held-out patients and each test set have.
+    """
+    fit = asdict(config.fit)
+    return {
+        "run": config.name,
+        "method": config.method,
+        "settings": _without_paths(config.settings.get(config.method, {})),
+        "seed": config.seed,
+        "train": _without_paths(config.train),
+        "noise": _without_paths(config.noise),
+        "images": dict(images),
+        "fit": _without_paths({name: fit[name] for name in FIT}),
+        "version": metadata.version("bomd"),
+    }
+
+
+def summarise(tests: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The metrics that go with a model, of the "tests" of a run's result.
+
+    Returns:
+        For each set: `mean_auc` with `low` and `high`, `findings` in the mean, and `auc` of each class, None where
+        it is not defined.
+    """
+    return {
+        name: {
+            "mean_auc": _rounded(scores["mean_auc"]),
+            "low": _rounded(scores["mean_auc_low"]),
+            "high": _rounded(scores["mean_auc_high"]),
+            "findings": len(scores["averaged"]),
+            "auc": {row["name"]: _rounded(row["auc"]) for row in scores["classes"]},
+        }
+        for name, scores in tests.items()
+    }
+
+
+def write(description: Mapping[str, Any]) -> str:
+    """The card of a model from the content of its `model.json`."""
+    facts, metrics = description["facts"], description["metrics"]
+    name, method = facts.get("run", "a classifier"), facts.get("method")
+    parts = [
+        f"# {_plain(name)}: {_plain(description['backbone'])}" + (f" trained with {_plain(method)}" if method else ""),
+        "Gives a probability for each of these findings in a frontal chest X-ray or another grey image of the kind "
+        f"it was trained on: {', '.join(_plain(finding) for finding in description['classes'])}.",
+        "For research. It is not a medical device, and no decision about a patient may rest on it.",
+        "## Use",
+        "```\nbomd predict FOLDER image.png scan.dcm\n```",
+        "```python\nimport bomd\n\nbomd.load(FOLDER).predict([path]).values  # (1, C) probabilities\n```",
+        "## Training",
+        _bullets(_training(description)),
+        "## Images",
+        _images(description["preprocessing"]),
+        "## How well it does",
+        _metrics(metrics, facts.get("images", {})),
+        "## Findings",
+        _findings(description["classes"], description["thresholds"], metrics),
+        "## Limits",
+        _bullets(LIMITS),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+LIMITS = (
+    "Other hospitals, devices, views and patients than those it was trained on may lower every number here.",
+    "Probabilities are not calibrated: training on noisy or re-labelled data moves them. Ranks and thresholds mean "
+    "more than their size.",
+    "A finding that is not in the list is not looked for; an image that is no X-ray gets probabilities all the same.",
+    "Heat maps show what raised a probability. They do not outline a finding, and they may show a shortcut.",
+)
+
+
+def _training(description: Mapping[str, Any]) -> list[str]:
+    facts = description["facts"]
+    lines = []
+    if "train" in facts:
+        train = dict(facts["train"])
+        count = facts.get("images", {}).get("train")
+        number = f", {count:,} images" if isinstance(count, int) else ""
+        lines.append(f"Data: {_plain(train.pop('dataset', 'not recorded'))}{number}{_settings(train)}.")
+        lines.append(_noise(dict(facts.get("noise", {}))))
+    if "method" in facts:
+        lines.append(f"Method: {_plain(facts['method'])}{_settings(facts.get('settings', {}))}.")
+    if "fit" in facts:
+        lines.append(f"Training:{_settings(facts['fit']).replace(' (', ' ', 1).removesuffix(')')}.")
+    if "seed" in facts:
+        lines.append(f"Seed {_plain(facts['seed'])}, bomd {_plain(facts.get('version', 'of unknown version'))}.")
+    architecture = description["architecture"]
+    form = f"{description['networks']} network{'s' if description['networks'] > 1 else ''}"
+    lines.append(f"Form: {form}, {_plain(architecture['name'])}{_settings(architecture['arguments'])}.")
+    return lines if facts else ["Not recorded.", *lines]
+
+
+def _noise(noise: dict[str, Any]) -> str:
+    kind = noise.pop("kind", "none")
+    if kind == "none" or 0 in noise.values():  # noise on no row, or that flips no label
+        return "Label noise: none was added on purpose; errors that the labels came with are in there."
+    return f"Label noise that was added on purpose: {_plain(kind)}{_settings(noise)}."
+
+
+def _images(preprocessing: Mapping[str, Any]) -> str:
+    size = preprocessing["size"]
+    pairs = zip(preprocessing["mean"], preprocessing["deviation"], strict=True)
+    scales = " and ".join(f"({mean:g}, {deviation:g})" for mean, deviation in pairs)
+    return (
+        "PNG, JPEG or DICOM, read as 8-bit grey (16 bits divided by 256, colour as luma, EXIF rotation and DICOM "
+        f"windows applied), stretched to {size} x {size} pixels by antialiased bilinear interpolation, divided by 255 "
+        f"and normalised by the mean and deviation {scales} of {preprocessing['channels']} "
+        f"channel{'s' if preprocessing['channels'] > 1 else ''}."
+    )
+
+
+def _metrics(metrics: Mapping[str, Any], images: Mapping[str, Any]) -> str:
+    if not metrics:
+        return "Not measured."
+    rows = [
+        [_plain(name), _count(images.get(name)), _plain(scores["findings"]), _interval(scores)]
+        for name, scores in metrics.items()
+    ]
+    text = _table(["images of", "number", "findings", "mean AUC (95 % interval over patients)"], rows)
+    held_out = [name for name in metrics if name.startswith("validation")]
+    if not held_out:
+        return text
+    return f"{text}\n\n*validation* are patients held out of the training set, with the labels the set came with" + (
+        "; *before noise* are the same patients with the labels from before noise was added." if held_out[1:] else "."
+    )
+
+
+def _findings(classes: Sequence[str], thresholds: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
+    rows = [
+        [
+            _plain(name),
+            _number(thresholds.get(name)),
+            *(_number(scores["auc"].get(name)) for scores in metrics.values()),
+        ]
+        for name in classes
+    ]
+    text = _table(["finding", "threshold", *(f"AUC, {_plain(name)}" for name in metrics)], rows)
+    if all(thresholds.get(name) is None for name in classes):
+        return f"{text}\n\nNo threshold was chosen: there were no held-out patients, or too few with each finding."
+    return (
+        f"{text}\n\nA finding is called from its threshold on. It has the highest sensitivity + specificity on the "
+        "held-out patients (Youden's J), which does not depend on how common the finding is. There is none where too "
+        "few of them have the finding, or too few do not."
+    )
+
+
+def _interval(scores: Mapping[str, Any]) -> str:
+    bounds = f" ({_number(scores['low'])} to {_number(scores['high'])})" if scores["low"] is not None else ""
+    return f"{_number(scores['mean_auc'])}{bounds}"
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [headings, ["---", *("---:" for _ in headings[1:])], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _settings(values: Mapping[str, Any]) -> str:
+    return f" ({', '.join(f'{_plain(key)} {_plain(value)}' for key, value in values.items())})" if values else ""
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _count(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else "–"
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _plain(value: Any) -> str:
+    """Text that Markdown and HTML show as it is, on one line: names come from other people's files."""
+    line = " ".join(html.escape(str(value), quote=False).split())
+    return re.sub(r"([\\`*_\[\]|#~])", r"\\\1", line)
+
+
+def _without_paths(values: Any) -> Any:
+    """Settings without the folders of the machine: of a path in a value only the last part stays, and no `root`."""
+    if isinstance(values, Mapping):
+        return {key: _without_paths(value) for key, value in values.items() if key != "root"}
+    if isinstance(values, list | tuple):
+        return [_without_paths(value) for value in values]
+    return PurePath(values.replace("\\", "/")).name if isinstance(values, str) else values
