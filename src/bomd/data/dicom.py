@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 from pydicom import Dataset, dcmread
+from pydicom.encaps import generate_frames
 from pydicom.errors import InvalidDicomError
 from pydicom.pixels.decoders.base import get_decoder
 from pydicom.pixels.processing import apply_modality_lut, apply_windowing
 from pydicom.pixels.utils import pixel_array
+from pydicom.uid import JPEGExtended12Bit, JPEGLossless, JPEGLosslessSV1, JPEGLSLossless, JPEGLSNearLossless
 
 from bomd.data.images import LARGEST, Pixels
 from bomd.errors import InputError
@@ -21,6 +23,14 @@ from bomd.errors import InputError
 GREY = ("MONOCHROME1", "MONOCHROME2")
 COLOUR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")  # pydicom turns all of them into RGB
 NEEDED = ("Rows", "Columns", "BitsStored", "PixelRepresentation", "PhotometricInterpretation", "PixelData")
+
+# Who decodes what. Only one is asked, and GDCM last: on damaged pixels it ends the whole process.
+PLUGINS = ("pydicom", "pylibjpeg", "pyjpegls", "pillow", "gdcm")
+# Markers in the header of a JPEG: the size, for each kind that only GDCM reads, the Huffman codes, the start of the
+# pixels, and what a decoder may do without.
+LOSSLESS, LS, EXTENDED, CODES, START = 0xC3, 0xF7, 0xC1, 0xC4, 0xDA
+FRAMES = {JPEGLossless: LOSSLESS, JPEGLosslessSV1: LOSSLESS, JPEGLSLossless: LS, JPEGLSNearLossless: LS}
+HARMLESS = (0xDB, 0xDD, 0xF8, 0xFE, *range(0xE0, 0xF0))
 
 Values = NDArray[Any]
 
@@ -63,7 +73,13 @@ def read_dicom(path: Path) -> Pixels:
             raise
         except Exception as error:  # damaged files make pydicom and the decoders raise nearly anything
             reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-            how = f"transfer syntax {syntax.name}" if syntax else "no transfer syntax"
+            name = str(getattr(syntax, "name", ""))
+            known = name.isprintable() and len(name) < 100  # a damaged file may say anything here
+            how = (
+                (f"transfer syntax {name}" if known else "a damaged transfer syntax")
+                if syntax
+                else "no transfer syntax"
+            )
             raise InputError(f"DICOM {path} ({how}) cannot be read: {reason}.") from error
 
 
@@ -103,7 +119,7 @@ def _decode(dataset: Dataset) -> Values:
     most = 16 if dataset.PhotometricInterpretation in GREY else 8
     if not 1 <= dataset.BitsStored <= most:
         raise ValueError(f"it has {dataset.BitsStored} bits in a pixel; {most} are the most for its kind")
-    syntax = dataset.file_meta.TransferSyntaxUID
+    syntax, plugin = dataset.file_meta.TransferSyntaxUID, ""
     if syntax.is_encapsulated:
         try:
             decoder = get_decoder(syntax)
@@ -111,10 +127,39 @@ def _decode(dataset: Dataset) -> Values:
             raise ValueError("its compression has no decoder; save it uncompressed") from None
         if not decoder.is_available:
             raise ValueError("its decoder is not installed; pip install 'bomd[dicom]'")
+        extended = syntax == JPEGExtended12Bit and dataset.BitsStored > 8  # which Pillow cannot read
+        plugins = [
+            name for name in PLUGINS if name in decoder.available_plugins and not (name == "pillow" and extended)
+        ]
+        plugin = plugins[0] if plugins else ""
+        if plugin == "gdcm":
+            _check_jpeg(next(generate_frames(dataset.PixelData, number_of_frames=1)), dataset)
     try:
-        return pixel_array(dataset)
+        return pixel_array(dataset, decoding_plugin=plugin)
     except RuntimeError as error:  # one line for every decoder that was tried; the last says most
         raise ValueError(f"no decoder can read its pixels ({str(error).splitlines()[-1].strip()})") from error
+
+
+def _check_jpeg(content: bytes, dataset: Dataset) -> None:
+    """Refuse a damaged header, at which GDCM would end the whole process instead of raising an error."""
+    pieces: dict[int, bytes] = {}
+    place = 2 if content[:2] == b"\xff\xd8" else len(content)
+    while START not in pieces and place + 4 <= len(content) and content[place] == 0xFF:
+        length = int.from_bytes(content[place + 2 : place + 4], "big")
+        pieces[content[place + 1]] = content[place + 4 : place + 2 + length]
+        place += 2 + max(length, 2)
+    kind = FRAMES.get(dataset.file_meta.TransferSyntaxUID, EXTENDED)
+    frame = pieces.get(kind, b"")
+    expected = (dataset.Rows, dataset.Columns, dataset.SamplesPerPixel)
+    if (
+        place > len(content)
+        or not pieces.keys() >= ({START} if kind == LS else {START, CODES})
+        or not pieces.keys() <= {START, CODES, kind, *HARMLESS}
+        or len(frame) < 6
+        or (int.from_bytes(frame[1:3], "big"), int.from_bytes(frame[3:5], "big"), frame[5]) != expected
+        or not 2 <= frame[0] <= dataset.BitsAllocated
+    ):
+        raise ValueError("the header of its compressed pixels is damaged")
 
 
 def _displayed(stored: Values, dataset: Dataset) -> Pixels:

@@ -7,8 +7,10 @@ import io
 import multiprocessing
 import os
 import signal
+import stat
 import sys
 import threading
+import warnings
 import zipfile
 import zlib
 from collections.abc import Generator, Iterator, Sequence
@@ -32,6 +34,7 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", *DICOM_SUFFIXES)
 
 # Detectors have some 30 million pixels; a small file that claims far more is damaged or hostile.
 LARGEST = 80_000_000
+LARGEST_FILE = 1 << 30  # bytes; that many pixels of 16-bit colour, uncompressed, are half of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,18 +79,28 @@ def read_image(path: Path) -> Pixels:
     """
     path = Path(path)
     try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):  # reading a pipe waits for ever, and some devices never end
+            raise InputError(f"Cannot read image {path}: it is not a file.")
+        if found.st_size > LARGEST_FILE:
+            raise InputError(f"Image {path} has {found.st_size:,} bytes, over {LARGEST_FILE:,}.")
         content = path.read_bytes()
     except FileNotFoundError as error:
         raise InputError(f"No image {path}.") from error
-    except OSError as error:
-        raise InputError(f"Cannot read image {path}: {error.strerror or error}.") from error
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:  # a name with a NUL in it is a ValueError
+        raise InputError(
+            f"Cannot read image {str(path)[:200]!r}: {getattr(error, 'strerror', None) or error}."
+        ) from error
     if not content:
         raise InputError(f"Image {path} is an empty file.")
     if path.suffix.lower() in DICOM_SUFFIXES or content[128:132] == b"DICM":
         return _read_dicom(path)
     try:
         # Formats are named so that a stray file never reaches one of Pillow's rarely used decoders.
-        with Image.open(io.BytesIO(content), formats=("PNG", "JPEG")) as image:
+        with warnings.catch_warnings(), Image.open(io.BytesIO(content), formats=("PNG", "JPEG")) as image:
+            warnings.simplefilter("ignore")  # Pillow's remarks about damaged remarks of cameras
             if image.width * image.height > LARGEST:
                 raise InputError(f"Image {path} claims {image.width} x {image.height} pixels, over {LARGEST:,}.")
             return _grey(image)
@@ -153,7 +166,7 @@ class ImageIndex:
         """
         wanted = name.replace("\\", "/")
         if ".." in wanted.split("/") or (wanted.startswith("/") and not wanted.startswith(self._above)):
-            raise InputError(f"{name!r} lies outside the images folder {self.folder}; pass the right folder.")
+            raise InputError(f"{name[:100]!r} lies outside the images folder {self.folder}; pass the right folder.")
         if "/" in wanted:
             below = self._below(wanted).removeprefix("./")
             return self._by_path.get(below) or self._by_path.get(below.removeprefix(f"{self.folder.name}/"))

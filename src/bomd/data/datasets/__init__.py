@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bomd.data.datasets import chexpert, folder, mixture, nih, nih_google, openi, padchest, phantom
+from bomd.data.datasets import chexpert, corrected, folder, mixture, nih, nih_google, openi, padchest, phantom
 from bomd.errors import InputError
 from bomd.tables import LabelTable
 from bomd.typed import arguments, nearest, table
@@ -45,8 +46,13 @@ def read(source: Mapping[str, Any], where: str) -> tuple[LabelTable, Dataset]:
     """Read the labels of a recipe's `[train]` or `[test.*]` table: a dataset's name and its settings.
 
     Patients come with the name of their people before their own, so that tables of several sets can be compared.
+    `labels_from` names a CSV whose labels take the place of the set's own, and `labels_digest` its content.
     """
     options = dict(source)
+    if "labels_from" in options:
+        path, digest = Path(options.pop("labels_from")), options.pop("labels_digest", None)
+        labels, dataset = read(options, where)
+        return corrected.correct(labels, path, digest), dataset
     name = options.pop("dataset", None)
     if name is None:
         raise InputError(f"{where}: 'dataset' is needed. Known: {', '.join(sorted([*DATASETS, MIXTURE]))}.")

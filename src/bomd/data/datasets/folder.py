@@ -31,18 +31,7 @@ SPLITS = {"train": 0.7, "validation": 0.1, "test": 0.2}
 TABLES = (".csv", ".tsv", ".parquet")
 
 # Names of columns without case, spaces and signs, the likeliest first.
-_ID = (
-    "id",
-    "image",
-    "imageid",
-    "imageindex",
-    "imagename",
-    "path",
-    "imagepath",
-    "file",
-    "filename",
-    "filepath",
-)
+_ID = ("id", "image", "imageid", "imageindex", "imagename", "path", "imagepath", "file", "filename", "filepath")
 _PATIENT = ("patient", "patientid", "subject", "subjectid")
 _SPLIT = ("split", "set", "subset", "partition")
 _LABELS = ("labels", "label", "findinglabels", "findings", "finding", "classes", "class", "diagnosis")
@@ -142,7 +131,7 @@ def read(
         name, repeated = str(unique[np.argmax(counts > 1)]), int((counts > 1).sum())
         first, second = np.flatnonzero(ids == name)[:2] + 2
         where = f"{layout.file}, lines {first} and {second}"
-        raise InputError(f"Duplicate id {name!r} in {where} ({repeated} ids are repeated).")
+        raise InputError(f"Duplicate id {name[:80]!r} in {where} ({repeated} ids are repeated).")
     patients = None if layout.patient_column is None else _texts(layout, layout.patient_column)
     table = LabelTable(ids, layout.classes, _values(layout), _find_images(ids, layout), patients)
     return table if split is None else table.take(_rows_of_split(table, layout, split, seed))
@@ -162,7 +151,7 @@ def describe(
     """How `read` understands a folder with these arguments."""
     root = check_folder(root)
     file = _label_file(root, labels)
-    frame = _read_table(file)
+    frame = read_table(file)
     default = root / "images" if (root / "images").is_dir() else root
     index = ImageIndex(default if images is None else check_folder(_seen_from(root, images)))
     names = [str(name) for name in frame.columns]
@@ -199,7 +188,10 @@ def describe(
 
 def _seen_from(root: Path, path: Path) -> Path:
     """The path under the root if it exists there, else as it is."""
-    return root / path if (root / path).exists() else Path(path)
+    try:
+        return root / path if (root / path).exists() else Path(path)
+    except OSError as error:  # a name longer than any file's
+        raise InputError(f"Cannot look for {str(path)[:80]!r}: {error.strerror}.") from error
 
 
 def _label_file(root: Path, labels: Path | None) -> Path:
@@ -215,12 +207,13 @@ def _label_file(root: Path, labels: Path | None) -> Path:
     return tables[0]
 
 
-def _read_table(file: Path) -> pd.DataFrame:
+def read_table(file: Path) -> pd.DataFrame:
+    """The columns of a CSV, TSV or Parquet file as text; a blank is ""."""
     try:
         if file.suffix.lower() == ".parquet":
             frame = pd.read_parquet(file).astype("string").fillna("").astype(str)
         else:
-            separator = _separator(file)
+            separator = separator_of(file)
             with warnings.catch_warnings():  # rows longer than the header would only be warned about, and cut
                 warnings.simplefilter("error", pd.errors.ParserWarning)
                 frame = pd.read_csv(
@@ -238,7 +231,7 @@ def _read_table(file: Path) -> pd.DataFrame:
     return frame.drop(columns=[name for name in frame if not name or str(name).startswith("Unnamed: ")])
 
 
-def _separator(file: Path) -> str:
+def separator_of(file: Path) -> str:
     """What stands between the columns: the sign that cuts the header into most pieces."""
     with file.open(encoding="utf-8-sig", newline="") as stream:
         head = stream.readline()
@@ -247,6 +240,8 @@ def _separator(file: Path) -> str:
     pieces = {sign: next(csv.reader([head.rstrip("\r\n")], delimiter=sign)) for sign in ",\t;|"}
     separator = max(pieces, key=lambda sign: len(pieces[sign]))
     names = [name.strip() for name in pieces[separator] if name.strip()]
+    if not names:
+        raise InputError(f"{file} starts with a line that names no column.")
     if len(pieces[separator]) < 2:
         raise InputError(f"{file} has one column, {names[0]!r}: separate columns by comma, semicolon or tab.")
     name, count = Counter(names).most_common(1)[0]
@@ -273,7 +268,7 @@ def _find_images(ids: Text, layout: Layout) -> Text:
     paths = [layout.images.find(name) for name in ids.tolist()]
     absent = [str(name) for name, path in zip(ids, paths, strict=True) if path is None]
     if absent:
-        examples = ", ".join(map(repr, absent[:5])) + (" ..." if len(absent) > 5 else "")
+        examples = ", ".join(repr(name[:80]) for name in absent[:5]) + (" ..." if len(absent) > 5 else "")
         doubt = f"; is {layout.id_column!r} the id column?" if len(absent) == len(ids) else "."
         where = f"{layout.file} have no image in {layout.images.folder}"
         raise InputError(f"{len(absent)} of {len(ids)} ids in {where}: {examples}{doubt}")
@@ -334,7 +329,7 @@ def _numbers(layout: Layout, column: str) -> Floats:
                 hint = "if -1 means uncertain, replace it by 0, 1, a probability or a blank"
             line = int(np.argmax(codes == place)) + 2
             where = f"column {column!r}, line {line} of {layout.file}"
-            raise InputError(f"Label {cell!r} in {where} {problem}; {hint}.")
+            raise InputError(f"Label {cell[:80]!r} in {where} {problem}; {hint}.")
         numbers[place] = number
     return numbers[codes]
 

@@ -1,0 +1,117 @@
+"""Labels, proposals and flags in the forms of other tools. To add one, write its file and add a line here."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bomd.errors import InputError
+from bomd.exchange import (
+    cleanlab,
+    cvat,
+    fiftyone,
+    hugging_face,
+    image_folder,
+    label_studio,
+    parquet,
+    table,
+    torchxrayvision,
+)
+from bomd.exchange.judgement import Judgement, read_run, short
+from bomd.typed import arguments, nearest
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One form.
+
+    Attributes:
+        read: `read(path, ...)` returns what is in a file or folder; its other arguments are settings.
+        write: `write(judgement, path, ...)` writes one; nothing writes a run but a run.
+        suffixes: Names that end so are of this form unless another is asked for.
+    """
+
+    read: Callable[..., Judgement]
+    write: Callable[..., None] | None = None
+    suffixes: tuple[str, ...] = ()
+
+
+EXCHANGES: dict[str, Exchange] = {
+    "run": Exchange(read_run),
+    "table": Exchange(table.read, table.write, (".csv", ".tsv")),
+    "parquet": Exchange(parquet.read, parquet.write, (".parquet",)),
+    "cleanlab": Exchange(cleanlab.read, cleanlab.write),
+    "fiftyone": Exchange(fiftyone.read, fiftyone.write),
+    "torchxrayvision": Exchange(torchxrayvision.read, torchxrayvision.write),
+    "label-studio": Exchange(label_studio.read, label_studio.write),
+    "cvat": Exchange(cvat.read, cvat.write, (".xml",)),
+    "hugging-face": Exchange(hugging_face.read, hugging_face.write),
+    "image-folder": Exchange(image_folder.read, image_folder.write, (".jsonl",)),
+}
+
+
+def convert(
+    source: Path,
+    target: Path,
+    read_as: str | None = None,
+    write_as: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Judgement:
+    """Read one form and write another.
+
+    Args:
+        source: A file or folder.
+        target: The file to write, or for FiftyOne the folder.
+        read_as: A key of `EXCHANGES`; by default a folder is a run, and a file what its suffix says.
+        write_as: Likewise.
+        options: Settings of either form, by name: what the one that reads does not know is for the one that writes.
+    """
+    given = dict(options or {})
+    reader = _form(read_as, source, "read").read
+    own = {name: given.pop(name) for name in list(given) if name in inspect.signature(reader).parameters}
+    _writer(write_as, target)  # before anything is read, which may take a while
+    judgement = read(source, read_as, **own)
+    write(judgement, target, write_as, **given)
+    return judgement
+
+
+def read(source: Path, form: str | None = None, **options: Any) -> Judgement:
+    """Labels, with proposals and flags where there are some; arguments as for `convert`."""
+    reader = partial(_form(form, source, "read").read, path=source)
+    return reader(**arguments(reader, options, f"Settings to read {source}"))
+
+
+def write(judgement: Judgement, target: Path, form: str | None = None, **options: Any) -> None:
+    """Write them in another form; arguments as for `convert`."""
+    writer = partial(_writer(form, target), judgement=judgement, path=target)
+    writer(**arguments(writer, options, f"Settings to write {target}"))
+
+
+def _form(name: str | None, place: Path, purpose: str) -> Exchange:
+    try:
+        if purpose == "read" and not place.exists():
+            raise InputError(f"No file or folder {place}.")
+    except OSError as error:  # a name longer than any file's
+        raise InputError(f"Cannot look for {short(str(place))}: {error.strerror}.") from error
+    if name is None and place.is_dir():
+        name = "run" if (place / "labels.npz").exists() else "fiftyone"
+    if name is None:
+        name = next((name for name, form in EXCHANGES.items() if place.suffix.lower() in form.suffixes), None)
+    if name is None:
+        raise InputError(
+            f"The name {place.name!r} does not say how to {purpose} it: pass one of {', '.join(EXCHANGES)}."
+        )
+    if name not in EXCHANGES:
+        raise InputError(f"Unknown form {name!r}.{nearest(name, EXCHANGES)}")
+    return EXCHANGES[name]
+
+
+def _writer(name: str | None, target: Path) -> Callable[..., None]:
+    writer = _form(name, target, "write").write
+    if writer is None:
+        raise InputError("A run is only read; write another form.")
+    return writer

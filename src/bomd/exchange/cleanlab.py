@@ -1,0 +1,220 @@
+"""cleanlab's table of label issues, as Datalab gives it for several labels per image.
+
+    is_label_issue    whether the labels of the image look wrong
+    label_score       from 0 to 1, lower is more suspect
+    given_label       numbers of the classes that are given
+    predicted_label   numbers of the classes that are proposed
+
+Tables written here also have `id`, `unknown_label` (numbers of the classes that are not labelled, which cleanlab has no
+word for) and `margin` (bomd's own score). The names of the classes stand in `classes`, once in the first row.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from bomd.errors import InputError
+from bomd.exchange.documents import listed, read_bytes
+from bomd.exchange.judgement import Judgement, expectation, short
+from bomd.files import replacing
+from bomd.tables import Flags, Floats, LabelTable, rows_of
+
+ISSUE, SCORE, GIVEN, PREDICTED = "is_label_issue", "label_score", "given_label", "predicted_label"
+UNKNOWN, MARGIN, CLASSES = "unknown_label", "margin", "classes"
+
+
+def to_frame(judgement: Judgement) -> pd.DataFrame:
+    """The issues table; rows are named by id. Proposals count from 0.5; a given probability is an error.
+
+    Without flags no image is an issue and every score is NaN.
+    """
+    given, flags = judgement.given, judgement.flags
+    soft = ~(np.isnan(given.values) | np.isin(given.values, (0, 1)))
+    if soft.any():
+        first = str(given.ids[int(np.argmax(soft.any(axis=1)))])
+        raise InputError(f"cleanlab's table holds given labels that are 0, 1 or unknown: image {first!r} has others.")
+    nothing = np.full(len(given), np.nan, dtype=np.float32)
+    margin = nothing if flags is None else flags.margin
+    frame = pd.DataFrame(
+        {
+            ISSUE: np.zeros(len(given), dtype=np.bool_) if flags is None else flags.noisy,
+            SCORE: expectation(margin),
+            GIVEN: label_lists(given),
+            PREDICTED: label_lists(judgement.best),
+            UNKNOWN: [np.flatnonzero(row).tolist() for row in np.isnan(given.values)],
+            MARGIN: margin,
+        },
+        index=pd.Index(given.ids.astype(object), name="id"),
+    )
+    frame.attrs[CLASSES] = list(given.classes)
+    return frame
+
+
+def label_lists(table: LabelTable) -> list[list[int]]:
+    """Labels as cleanlab wants them: for each image the numbers of its classes, those at 0.5 or more."""
+    return [np.flatnonzero(row).tolist() for row in table.values >= 0.5]
+
+
+def from_frame(
+    issues: pd.DataFrame, classes: Sequence[str] | None = None, ids: Sequence[str] | None = None
+) -> Judgement:
+    """Labels, proposals and flags of an issues table with given labels in it.
+
+    Args:
+        issues: As `Datalab.get_issues("label")` returns it, or `to_frame`.
+        classes: Names of the classes, by their numbers.
+        ids: Names of the images, by their position in what cleanlab was given; by default the table's own index.
+    """
+    classes = classes or issues.attrs.get(CLASSES)
+    if not classes:
+        raise InputError("cleanlab's table numbers the classes: pass their names as classes.")
+    if GIVEN not in issues:
+        raise InputError(f"The issues table has no column {GIVEN!r}: pass the labels that cleanlab was given.")
+    names = issues.index.astype(str) if ids is None else [str(ids[place]) for place in _places(issues, len(ids))]
+    blank = np.zeros((len(issues), len(classes)), dtype=np.float32)
+    given = LabelTable(np.asarray(names, dtype=np.str_), tuple(classes), blank)
+    unknown = _matrix(issues, UNKNOWN, given) if UNKNOWN in issues else blank
+    given = given.replace(np.where(unknown == 1, np.float32(np.nan), _matrix(issues, GIVEN, given)))
+    proposed = given.replace(_matrix(issues, PREDICTED, given)) if PREDICTED in issues else None
+    return Judgement(given, proposed, flags(issues.set_axis(given.ids, axis=0), given))
+
+
+def flags(issues: pd.DataFrame | NDArray[np.bool_], given: LabelTable, per_class: NDArray[Any] | None = None) -> Flags:
+    """What cleanlab says about labels, as flags.
+
+    Args:
+        issues: An issues table whose rows are named by id, or by their position in `given`, which is what cleanlab
+            itself does; or (N) or (N, C) a mask as `find_label_issues` or `find_multilabel_issues_per_class` gives it.
+        given: The labels that cleanlab judged.
+        per_class: (N, C) scores as `get_label_quality_scores_per_class` gives them.
+    """
+    entry = np.full(given.values.shape, np.nan) if per_class is None else np.asarray(per_class)
+    if entry.shape != given.values.shape:
+        raise InputError(f"Scores of single labels have shape {entry.shape}, not {given.values.shape}.")
+    if isinstance(issues, np.ndarray):
+        if issues.dtype != np.bool_ or issues.shape not in (given.values.shape, given.values.shape[:1]):
+            raise InputError(f"A mask of {given.values.shape[0]} images is needed, not {issues.dtype} {issues.shape}.")
+        noisy = issues if issues.ndim == 1 else np.asarray(issues.any(axis=1))
+        return Flags(given.ids, noisy, np.full(len(given), np.nan, dtype=np.float32), entry.astype(np.float32))
+    if ISSUE not in issues:
+        raise InputError(f"There is no column {ISSUE!r} in the issues table: {', '.join(map(str, issues.columns))}.")
+    if isinstance(issues.index.dtype, np.dtype) and issues.index.dtype.kind in "iu":
+        rows = _places(issues, len(given))
+    else:
+        rows = rows_of(given.ids, np.asarray(issues.index.astype(str), dtype=np.str_))
+    if len(rows) != len(given) or len(np.unique(rows)) != len(given):
+        raise InputError(f"The issues table has {len(rows)} rows, and {len(given)} images were given, each needs one.")
+    noisy, margin = np.zeros(len(given), dtype=np.bool_), np.full(len(given), np.nan, dtype=np.float32)
+    noisy[rows] = [_truth(cell) for cell in issues[ISSUE]]
+    own = MARGIN if MARGIN in issues else SCORE
+    if own in issues:
+        margin[rows] = pd.to_numeric(issues[own], errors="coerce")
+    return Flags(given.ids, noisy, margin, entry.astype(np.float32))
+
+
+def write(judgement: Judgement, path: Path) -> None:
+    """Write the issues table as CSV."""
+    frame = to_frame(judgement)
+    frame[CLASSES] = [json.dumps(judgement.given.classes), *[""] * (len(frame) - 1)][: len(frame)]
+    with replacing(path) as temporary:
+        frame.to_csv(temporary, encoding="utf-8", lineterminator="\n")
+
+
+def read(path: Path, labels: Path | None = None, classes: Sequence[str] | None = None) -> Judgement:
+    """Read an issues table that was saved as CSV.
+
+    Args:
+        path: The file.
+        labels: The labels that cleanlab was given, a CSV or a run, where the table does not hold them.
+        classes: Names of the classes, by their numbers, where the table does not hold them.
+    """
+    frame = _read_frame(path)
+    if labels is not None:
+        from bomd.exchange import read as read_any
+
+        given = read_any(labels).given
+        return Judgement(given, None, flags(frame, given))
+    if classes is None and CLASSES in frame:
+        try:
+            classes = listed(json.loads(str(frame[CLASSES].iloc[0])), f"{path}, classes")
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}: the first cell of {CLASSES!r} does not list the classes.") from error
+    if GIVEN not in frame:
+        raise InputError(f"{path} holds no given labels: pass the file that cleanlab was given as labels.")
+    if classes is None:
+        raise InputError(f"{path} numbers the classes: pass their names as classes.")
+    return from_frame(frame, classes)
+
+
+def _read_frame(path: Path) -> pd.DataFrame:
+    """The table with its rows named by id, or by the position that pandas wrote into a column without a name."""
+    try:
+        with warnings.catch_warnings():  # rows longer than the header would only be warned about, and cut
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            frame = pd.read_csv(io.BytesIO(read_bytes(path)), dtype=str, na_filter=False, index_col=False)
+    except InputError:
+        raise
+    except (ValueError, pd.errors.ParserWarning) as error:  # not UTF-8, or rows of other lengths
+        raise InputError(f"Cannot read {path}: {' '.join(str(error).split())}.") from error
+    if ISSUE not in frame or not len(frame):
+        raise InputError(f"{path} is no issues table of cleanlab: it has no column {ISSUE!r}, or no rows.")
+    if "id" in frame:
+        return frame.set_index("id")
+    if str(frame.columns[0]).startswith("Unnamed"):
+        frame = frame.set_index(frame.columns[0])
+        if all(str(name).isdecimal() and len(str(name)) < 10 for name in frame.index):
+            frame.index = pd.Index([int(name) for name in frame.index])
+    return frame
+
+
+def _places(issues: pd.DataFrame, images: int) -> NDArray[np.intp]:
+    """(N) positions that name the rows of a table."""
+    if not (isinstance(issues.index.dtype, np.dtype) and issues.index.dtype.kind in "iu"):
+        raise InputError("The rows of the issues table are not named by position, as cleanlab names them.")
+    places = issues.index.to_numpy(dtype=np.intp)
+    if len(places) and not (places.min() >= 0 and places.max() < images):
+        raise InputError(f"The issues table names row {places.max()}, and there are {images} images.")
+    return places
+
+
+def _matrix(issues: pd.DataFrame, column: str, table: LabelTable) -> Floats:
+    """(N, C) 0 and 1 of lists of numbers."""
+    values = np.zeros(table.values.shape, dtype=np.float32)
+    for row, cell in enumerate(issues[column]):
+        values[row, _numbers(cell, column, len(table.classes))] = 1
+    return values
+
+
+def _numbers(cell: Any, column: str, classes: int) -> list[int]:
+    """Numbers of classes in a list, or in the text that pandas makes of one: `[0, 2]`, or `[np.int64(0)]`."""
+    if isinstance(cell, str):
+        plain = re.sub(r"np\.int\d+\((\d{1,9})\)", r"\1", cell).strip()
+        if not re.fullmatch(r"\[\s*(\d{1,9}(\s*,\s*\d{1,9})*)?\s*\]", plain):
+            raise InputError(f"{short(cell)} in column {column!r} of the issues table is no list of class numbers.")
+        found = [int(text) for text in re.findall(r"\d+", plain)]
+    else:
+        try:
+            found = [int(item) for item in cell]
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{short(cell)} in column {column!r} is no list of class numbers.") from error
+    wrong = [item for item in found if not 0 <= item < classes]
+    if wrong:
+        raise InputError(f"Column {column!r} of the issues table names class {wrong[0]}, and {classes} have names.")
+    return found
+
+
+def _truth(cell: Any) -> bool:
+    word = str(cell).strip().lower()
+    if word not in ("true", "false"):
+        raise InputError(f"{short(cell)} in column {ISSUE!r} is neither True nor False.")
+    return word == "true"

@@ -1,0 +1,175 @@
+"""CVAT for images 1.1: labels of whole images as tags, out and back.
+
+A tag says that a class is present. One more tag per image, called `bomd`, carries the given labels, the flag and its
+margin as attributes, which a reviewer sees and which come back with the export. The labels that the task needs are
+written beside it as `.labels.json`, to be pasted into the task's raw label editor.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from bomd.errors import InputError
+from bomd.exchange.documents import checked, element, read_xml, write_xml
+from bomd.exchange.judgement import (
+    Judgement,
+    as_flags,
+    by_name,
+    from_lists,
+    from_names,
+    number,
+    ordered,
+    positives,
+    short,
+)
+from bomd.files import write_json
+from bomd.tables import LabelTable
+
+NOTE = "bomd"  # the tag that carries what CVAT has no place for
+ATTRIBUTES = ("given", "flag", "margin", "id")
+
+
+def write(judgement: Judgement, path: Path, root: Path | None = None) -> None:
+    """Write annotations as XML, and the labels of the task beside it.
+
+    Args:
+        judgement: What to send.
+        path: The file.
+        root: The folder that was uploaded, from which CVAT names images; by default images go by their file names, or
+            by id where they are not files.
+    """
+    given, best, flags = judgement.given, judgement.best, judgement.flags
+    if NOTE in given.classes:
+        raise InputError(f"A class is called {NOTE!r}, as the tag for remarks is; rename it.")
+    document = Element("annotations")
+    element(document, "version", "1.1")
+    task = element(element(document, "meta"), "task")
+    element(task, "size", str(len(judgement)))
+    element(task, "mode", "annotation")
+    labels = element(task, "labels")
+    for name in (*given.classes, NOTE):
+        label = element(labels, "label")
+        element(label, "name", name)
+        element(label, "type", "tag")
+        attributes = element(label, "attributes")
+        for attribute in ATTRIBUTES if name == NOTE else ():
+            item = element(attributes, "attribute")
+            for key, value in _specification(attribute).items():
+                element(item, key, "\n".join(value) if isinstance(value, list) else str(value))
+    for row, name in enumerate(_image_names(given, root)):
+        image = element(document, "image", id=str(row), name=name)
+        for present in positives(best.values[row], given.classes):
+            element(image, "tag", label=present, source="auto")
+        note = element(image, "tag", label=NOTE, source="auto")
+        element(note, "attribute", str(given.ids[row]), name="id")
+        element(note, "attribute", json.dumps(by_name(given.values[row], given.classes)), name="given")
+        if flags is not None:
+            margin = number(flags.margin[row])
+            element(note, "attribute", str(bool(flags.noisy[row])).lower(), name="flag")
+            element(note, "attribute", "" if margin is None else str(margin), name="margin")
+    write_xml(path, document)
+    write_json(path.with_suffix(".labels.json"), _task_labels(given.classes))
+
+
+def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
+    """Read annotations as CVAT exports them, or as they were written here.
+
+    Args:
+        path: The XML file.
+        classes: The classes; by default the labels of the task.
+
+    Returns:
+        Given labels with the tags as proposals, or, where images carry no remark of ours, the tags as given labels.
+    """
+    document = read_xml(path)
+    if document.tag != "annotations":
+        raise InputError(f"{path} is no export of CVAT for images: its first element is {short(document.tag)}.")
+    images = document.findall("image")
+    if not images:
+        raise InputError(f"{path} names no image; export it as 'CVAT for images 1.1'.")
+    names = [_attribute(image, "name", path) for image in images]
+    tags = [[_attribute(tag, "label", path) for tag in image.findall("tag")] for image in images]
+    notes = [_note(image, path) for image in images]
+    own = all("given" in note for note in notes)
+    declared = [found.text or "" for found in document.findall("meta//labels/label/name")]
+    known = list(dict.fromkeys(name for name in classes or declared if name != NOTE))
+    known += [name for note in notes for name in note.get("given", {}) if name not in known]
+    spoken = [[name for name in row if name != NOTE] for row in tags]
+    columns = (*known, *ordered({name for row in spoken for name in row} - set(known)))
+    if not columns:
+        raise InputError(f"{path} names no label; pass classes.")
+    lists = [[row] for row in spoken]
+    ids = [note.get("id", name) for note, name in zip(notes, names, strict=True)] if own else names
+    table = LabelTable(np.asarray(ids, dtype=np.str_), columns, np.full((len(ids), len(columns)), np.nan))
+    if not own:
+        return Judgement(table.replace(from_lists(lists, columns)))
+    given = from_names([note["given"] for note in notes], columns, str(path))
+    flags = None
+    if all(note.get("flag") in ("true", "false") for note in notes):
+        margins = [_margin(note.get("margin", ""), path) for note in notes]
+        flags = as_flags(ids, [note["flag"] == "true" for note in notes], margins, len(columns))
+    table = table.replace(given)
+    return Judgement(table, table.replace(from_lists(lists, columns, np.isnan(given))), flags)
+
+
+def _image_names(given: LabelTable, root: Path | None) -> list[str]:
+    if given.paths is None:
+        return [str(name) for name in given.ids]
+    paths = [Path(str(path)) for path in given.paths]
+    if root is None:
+        names = [path.name for path in paths]
+        if len(set(names)) < len(names):
+            raise InputError("Several images have the same file name: pass root, the folder that was uploaded to CVAT.")
+        return names
+    try:
+        return [path.absolute().relative_to(root.absolute()).as_posix() for path in paths]
+    except ValueError as error:
+        raise InputError(f"An image is not below {root}, the folder that was uploaded: {error}.") from None
+
+
+def _specification(attribute: str) -> dict[str, Any]:
+    """How CVAT is told about one of our attributes."""
+    tick = attribute == "flag"
+    kind, values = ("checkbox", ["false"]) if tick else ("text", [""])
+    return {"name": attribute, "mutable": "False", "input_type": kind, "default_value": values[0], "values": values}
+
+
+def _task_labels(classes: Sequence[str]) -> list[dict[str, Any]]:
+    own = [_specification(name) | {"mutable": False} for name in ATTRIBUTES]
+    labels: list[dict[str, Any]] = [{"name": name, "type": "tag", "attributes": []} for name in classes]
+    return [*labels, {"name": NOTE, "type": "tag", "attributes": own}]
+
+
+def _attribute(found: Element, name: str, path: Path) -> str:
+    value = found.get(name)
+    if not value:
+        raise InputError(f"{path}: an element {found.tag!r} has no {name!r}.")
+    return value
+
+
+def _note(image: Element, path: Path) -> dict[str, Any]:
+    """Attributes of our own tag, the given labels as an object."""
+    tags = [tag for tag in image.findall("tag") if tag.get("label") == NOTE]
+    if not tags:
+        return {}
+    note: dict[str, Any] = {str(item.get("name")): item.text or "" for item in tags[0].findall("attribute")}
+    if "given" in note:
+        where = f"{path}, image {image.get('name')!r}"
+        try:
+            note["given"] = checked(json.loads(note["given"]), dict, where)
+        except (RecursionError, json.JSONDecodeError) as error:
+            raise InputError(f"{where}: the attribute 'given' of the tag {NOTE!r} is damaged.") from error
+    return note
+
+
+def _margin(text: str, path: Path) -> float | None:
+    try:
+        return float(text) if text.strip() else None
+    except ValueError:
+        raise InputError(f"{path}: {short(text)} is no margin.") from None

@@ -1,0 +1,136 @@
+"""Read JSON, XML and text that others wrote: whatever is in it, the worst outcome is one line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+from xml.etree.ElementTree import Element, SubElement, TreeBuilder, indent, tostring
+from xml.parsers import expat
+
+from bomd.errors import InputError
+from bomd.exchange.judgement import short
+from bomd.files import write_text
+
+Kind = TypeVar("Kind")
+
+_DEEPEST = 100  # elements inside one another; the files here have five
+_WORDS: dict[type, str] = {str: "text", list: "a list", dict: "an object", bool: "true or false", int: "a whole number"}
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file that must not be empty."""
+    try:
+        if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+            raise InputError(f"Cannot read {path}: it is not a file.")
+        content = path.read_bytes()
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:  # a path with a NUL in it is a ValueError
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InputError(f"Cannot read {path}: {reason}.") from error
+    if not content.strip():
+        raise InputError(f"{path} is empty.")
+    return content
+
+
+def read_json(path: Path) -> Any:
+    """The value in a JSON file."""
+    return _parse_json(read_bytes(path), str(path))
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects in a file with one on each line."""
+    lines = read_bytes(path).splitlines()
+    rows = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    return [
+        checked(_parse_json(line, f"{path}, line {number}"), dict, f"{path}, line {number}") for number, line in rows
+    ]
+
+
+def checked(value: Any, kind: type[Kind], where: str) -> Kind:
+    """The value, which must be of this kind; text must be such that it can be written again."""
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise InputError(f"{where}: expected {_WORDS[kind]}, got {short(value)}.")
+    if isinstance(value, str):
+        _refuse_halves(value, where)
+    return value
+
+
+def field(record: Mapping[str, Any], name: str, kind: type[Kind], where: str) -> Kind:
+    """One value of an object, which must be there and of this kind."""
+    if name not in record:
+        raise InputError(f"{where} has no {name!r}.")
+    return checked(record[name], kind, f"{where}, {name!r}")
+
+
+def listed(value: Any, where: str) -> list[str]:
+    """A list of texts."""
+    return [checked(item, str, where) for item in checked(value, list, where)]
+
+
+def read_xml(path: Path) -> Element:
+    """The root element of an XML file, read without document types and so without entities."""
+    builder, depth = TreeBuilder(), 0
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > _DEEPEST:
+            raise InputError(f"{path} has more than {_DEEPEST} elements inside one another.")
+        builder.start(name, attributes)
+
+    def end(name: str) -> None:
+        nonlocal depth
+        depth -= 1
+        builder.end(name)
+
+    def refuse(*_: Any) -> None:
+        raise InputError(f"{path} has a document type, which may hide other files; remove it.")
+
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler = builder.data
+    parser.StartDoctypeDeclHandler = refuse
+    try:
+        parser.Parse(read_bytes(path), True)
+        return builder.close()
+    except InputError:
+        raise
+    except (expat.ExpatError, ValueError, LookupError, AssertionError) as error:
+        raise InputError(f"{path} is not XML: {error}.") from error
+
+
+def write_xml(path: Path, root: Element) -> None:
+    """Write an element and all in it, whole; without a declaration, at which Label Studio's parser stumbles."""
+    indent(root)
+    write_text(path, tostring(root, encoding="unicode") + "\n")
+
+
+def element(parent: Element, tag: str, text: str | None = None, /, **attributes: str) -> Element:
+    """Add an element; text that XML cannot hold is an error."""
+    for value in (text or "", *attributes.values()):
+        if _NOT_XML.search(value):
+            raise InputError(f"XML cannot hold the control characters in {short(value)}; rename it.")
+    made = SubElement(parent, tag, attributes)
+    made.text = text
+    return made
+
+
+def _parse_json(content: bytes, where: str) -> Any:
+    try:
+        return json.loads(content.decode("utf-8-sig"))
+    except RecursionError as error:
+        raise InputError(f"{where}: brackets are nested too deeply.") from error
+    except ValueError as error:  # not UTF-8, not JSON, or a number with thousands of digits
+        raise InputError(f"{where} is not JSON: {' '.join(str(error).split())[:200]}.") from error
+
+
+def _refuse_halves(text: str, where: str) -> None:
+    """Half of a character, which JSON can spell and no file can hold."""
+    if not text.isascii() and any("\ud800" <= sign <= "\udfff" for sign in text):
+        raise InputError(f"{where}: {short(text)} holds half a character.")

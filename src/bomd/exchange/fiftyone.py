@@ -1,0 +1,228 @@
+"""FiftyOne: a dataset with the labels as classifications and the flags as fields, in memory or as a folder.
+
+The folder is a `FiftyOneDataset` (`metadata.json` and `samples.json`), which FiftyOne imports and exports and which
+can be made and read without it:
+
+    image_id, patient        text
+    given, proposed          Classifications; the confidence is the value of a label below 1
+    unknown                  classes that are not labelled
+    flag, margin             whether the labels look wrong, and how much; lower is more suspect
+
+Flagged samples also have the tag `flagged`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bomd.errors import InputError
+from bomd.exchange.documents import checked, field, listed, read_json
+from bomd.exchange.judgement import Judgement, as_flags, from_names, number, ordered, unknowns
+from bomd.files import write_json
+from bomd.tables import LabelTable
+
+FLAGGED = "flagged"
+
+
+def write(judgement: Judgement, path: Path) -> None:
+    """Write a folder that `fiftyone.Dataset.from_dir(..., dataset_type=fiftyone.types.FiftyOneDataset)` imports."""
+    given = judgement.given
+    if given.paths is None:
+        raise InputError("FiftyOne shows files, and these images have none.")
+    write_json(path / "samples.json", {"samples": [_sample(judgement, row) for row in range(len(judgement))]})
+    write_json(path / "metadata.json", {"media_type": "image", "info": {"classes": list(given.classes)}})
+
+
+def read(path: Path, labels: str | None = None, classes: Sequence[str] | None = None) -> Judgement:
+    """Read a folder that FiftyOne exported (`FiftyOneDataset` or `FiftyOneImageClassificationDataset`), or `write`.
+
+    Args:
+        path: The folder.
+        labels: The field with the labels, where samples have no field `given`; by default the first that holds some.
+        classes: The classes; by default those that the folder names, or all that occur.
+    """
+    if (path / "samples.json").exists():
+        return _read_samples(path, labels, classes)
+    if (path / "labels.json").exists():
+        return _read_classifications(path, classes)
+    raise InputError(f"{path} is no export of FiftyOne: neither samples.json nor labels.json is in it.")
+
+
+def to_dataset(judgement: Judgement, name: str | None = None) -> Any:
+    """A dataset in FiftyOne's own database, which needs the package."""
+    package = _package()
+    with tempfile.TemporaryDirectory() as folder:
+        write(judgement, Path(folder))
+        return package.Dataset.from_dir(dataset_dir=folder, dataset_type=package.types.FiftyOneDataset, name=name)
+
+
+def from_dataset(dataset: Any, labels: str | None = None) -> Judgement:
+    """The labels of a dataset, or of a view of one, in FiftyOne."""
+    package = _package()
+    with tempfile.TemporaryDirectory() as folder:
+        dataset.export(export_dir=folder, dataset_type=package.types.FiftyOneDataset, export_media=False)
+        return read(Path(folder), labels)
+
+
+def _sample(judgement: Judgement, row: int) -> dict[str, Any]:
+    given, proposed, flags = judgement.given, judgement.proposed, judgement.flags
+    assert given.paths is not None
+    sample: dict[str, Any] = {
+        "filepath": str(Path(str(given.paths[row])).absolute()),
+        "tags": [FLAGGED] if flags is not None and flags.noisy[row] else [],
+        "image_id": str(given.ids[row]),
+    }
+    if given.patients is not None:
+        sample["patient"] = str(given.patients[row])
+    sample["given"] = _classifications(given, row)
+    sample["unknown"] = unknowns(given.values[row], given.classes)
+    if proposed is not None:
+        sample["proposed"] = _classifications(proposed, row)
+    if flags is not None:
+        sample |= {"flag": bool(flags.noisy[row]), "margin": number(flags.margin[row])}
+    return sample
+
+
+def _classifications(table: LabelTable, row: int) -> dict[str, Any]:
+    found = [
+        {"_cls": "Classification", "label": name} | ({"confidence": number(value)} if value < 1 else {})
+        for name, value in zip(table.classes, table.values[row], strict=True)
+        if value > 0
+    ]
+    return {"_cls": "Classifications", "classifications": found}
+
+
+def _read_samples(path: Path, labels: str | None, classes: Sequence[str] | None) -> Judgement:
+    file = path / "samples.json"
+    document = checked(read_json(file), dict, str(file))
+    samples = [checked(item, dict, f"{file}, sample") for item in field(document, "samples", list, str(file))]
+    if not samples:
+        raise InputError(f"{file} holds no samples.")
+    fields = [labels] if labels is not None else ["given", *_label_fields(samples)]
+    name = next((name for name in fields if any(sample.get(name) for sample in samples)), None)
+    if name is None:
+        raise InputError(f"{file} has no field with labels: {', '.join(list(samples[0])[:20])}; pass labels.")
+    where = [f"{file}, sample {row + 1}" for row in range(len(samples))]
+    given = [_confidences(sample.get(name), place) for sample, place in zip(samples, where, strict=True)]
+    proposed = [_confidences(sample.get("proposed"), place) for sample, place in zip(samples, where, strict=True)]
+    blank = [listed(sample.get("unknown") or [], place) for sample, place in zip(samples, where, strict=True)]
+    if classes is None:
+        metadata = read_json(path / "metadata.json") if (path / "metadata.json").exists() else {}
+        classes = _classes_of(checked(metadata, dict, f"{path / 'metadata.json'}"))
+    rows = [row for row in (*given, *proposed) if row is not None]
+    mentioned = {label for row in rows for label in row} | {label for row in blank for label in row}
+    columns = (*classes, *ordered(mentioned - set(classes)))
+    if not columns:
+        raise InputError(f"{file} names no class; pass classes.")
+    ids = [_id_of(sample, place) for sample, place in zip(samples, where, strict=True)]
+    paths = [field(sample, "filepath", str, place) for sample, place in zip(samples, where, strict=True)]
+    table = LabelTable(
+        np.asarray(ids, dtype=np.str_),
+        columns,
+        from_names(_filled(given, blank, columns), columns, str(file)),
+        paths=np.asarray(paths, dtype=np.str_),
+        patients=_patients(samples),
+    )
+    flags = None
+    if all(isinstance(sample.get("flag"), bool) for sample in samples):
+        margins = [sample.get("margin") for sample in samples]
+        flags = as_flags(ids, [sample["flag"] for sample in samples], margins, len(columns))
+    if all(row is None for row in proposed):
+        return Judgement(table, None, flags)
+    better = from_names(_filled(proposed, blank, columns), columns, str(file))
+    return Judgement(table, table.replace(better), flags)
+
+
+def _read_classifications(path: Path, classes: Sequence[str] | None) -> Judgement:
+    """The simple form: `labels.json` with a number, a name, or a list of either for each image."""
+    file = path / "labels.json"
+    document = checked(read_json(file), dict, str(file))
+    names = listed(document.get("classes") or [], f"{file}, 'classes'")
+    images = field(document, "labels", dict, str(file))
+    if not images:
+        raise InputError(f"{file} labels no image.")
+    rows: list[dict[str, Any] | None] = []
+    for image, target in images.items():
+        where = f"{file}, image {image!r}"
+        items = target if isinstance(target, list) else [] if target is None else [target]
+        found: dict[str, Any] = {}
+        for item in items:
+            item = item if isinstance(item, dict) else {"label": item}
+            found[_label(item.get("label"), names, where)] = _confidence(item.get("confidence"))
+        rows.append(None if target is None else found)
+    known = tuple(dict.fromkeys(classes or names))
+    columns = (*known, *ordered({label for row in rows if row is not None for label in row} - set(known)))
+    if not columns:
+        raise InputError(f"{file} names no class; pass classes.")
+    ids = np.asarray([checked(image, str, str(file)) for image in images], dtype=np.str_)
+    return Judgement(LabelTable(ids, columns, from_names(_filled(rows, [[]] * len(rows), columns), columns, str(file))))
+
+
+def _label(value: Any, names: Sequence[str], where: str) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 0 <= value < len(names):
+            raise InputError(f"{where}: there is no class number {value}; 'classes' has {len(names)}.")
+        return names[value]
+    return checked(value, str, where)
+
+
+def _label_fields(samples: Sequence[dict[str, Any]]) -> list[str]:
+    kinds = ("Classifications", "Classification")
+    first = [name for sample in samples for name, value in sample.items() if _kind(value) in kinds]
+    return [name for name in dict.fromkeys(first) if name != "proposed"]
+
+
+def _kind(value: Any) -> Any:
+    return value.get("_cls") if isinstance(value, dict) else None
+
+
+def _confidences(value: Any, where: str) -> dict[str, Any] | None:
+    """Classes and their values in one field of one sample; None where it is blank."""
+    if value is None:
+        return None
+    labels = checked(value, dict, where)
+    items = [labels] if _kind(labels) == "Classification" else field(labels, "classifications", list, where)
+    entries = [checked(item, dict, where) for item in items]
+    return {field(item, "label", str, where): _confidence(item.get("confidence")) for item in entries}
+
+
+def _confidence(value: Any) -> Any:
+    return 1.0 if value is None else value
+
+
+def _filled(
+    rows: Sequence[dict[str, Any] | None], blank: Sequence[Sequence[str]], classes: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Rows in which every class has a value: 0 where it is not listed, None where it is unknown."""
+    return [
+        {} if row is None else {name: row.get(name, None if name in unknown else 0.0) for name in classes}
+        for row, unknown in zip(rows, blank, strict=True)
+    ]
+
+
+def _classes_of(metadata: dict[str, Any]) -> list[str]:
+    info = metadata.get("info")
+    found = metadata.get("default_classes") or (info.get("classes") if isinstance(info, dict) else None)
+    return list(dict.fromkeys(listed(found, "metadata.json, classes"))) if found else []
+
+
+def _id_of(sample: dict[str, Any], where: str) -> str:
+    return field(sample, "image_id" if "image_id" in sample else "filepath", str, where)
+
+
+def _patients(samples: Sequence[dict[str, Any]]) -> Any:
+    found = [sample.get("patient") for sample in samples]
+    return np.asarray(found, dtype=np.str_) if all(isinstance(name, str) for name in found) else None
+
+
+def _package() -> Any:
+    try:
+        return import_module("fiftyone")
+    except ImportError as error:
+        raise InputError("FiftyOne is not installed: pip install fiftyone; or write a folder for it.") from error

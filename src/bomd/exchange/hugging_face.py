@@ -1,0 +1,158 @@
+"""Hugging Face datasets, in memory or as Parquet.
+
+    id, path, patient        text
+    labels                   classes that are given, as a list of ClassLabel
+    given, proposed          a value for every class, null where unknown
+    flag, margin, margins    flags of the image, and of each label; lower margins are more suspect
+
+Parquet is read and written by pyarrow alone, with the features described as `datasets` expects them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bomd.errors import InputError
+from bomd.exchange import parquet
+from bomd.exchange.documents import checked, field, listed
+from bomd.exchange.judgement import (
+    Cell,
+    Judgement,
+    as_flags,
+    from_lists,
+    from_names,
+    number,
+)
+from bomd.tables import LabelTable
+
+VALUES = ("given", "proposed", "margins")  # columns with one number per class
+IDS = ("id", "image_id", "file_name", "path")
+
+
+def to_dataset(judgement: Judgement) -> Any:
+    """A `datasets.Dataset`, which needs the package; `cast_column("path", datasets.Image())` then shows the images."""
+    package = _package()
+    columns = _columns(judgement)
+    return package.Dataset.from_dict(columns, package.Features.from_dict(_features(columns, judgement.given.classes)))
+
+
+def from_dataset(dataset: Any) -> Judgement:
+    """The labels of a `datasets.Dataset` with a column `labels` of class labels."""
+    features = dataset.features.to_dict()
+    return _from_columns({name: dataset[name][:] for name in _wanted(features)}, features, "The dataset")
+
+
+def write(judgement: Judgement, path: Path) -> None:
+    """Write Parquet that `datasets` opens with the names of the classes."""
+    arrow = parquet.arrow_package()
+    columns = _columns(judgement)
+    features = _features(columns, judgement.given.classes)
+    plain = {"string": arrow.string(), "float32": arrow.float32(), "bool": arrow.bool_()}
+
+    def kind(feature: Mapping[str, Any]) -> Any:
+        if feature["_type"] == "Sequence":
+            return arrow.list_(kind(feature["feature"]))
+        return arrow.int64() if feature["_type"] == "ClassLabel" else plain[feature["dtype"]]
+
+    arrays = {name: arrow.array(column, kind(features[name])) for name, column in columns.items()}
+    described = json.dumps({"info": {"features": features}}).encode()
+    parquet.save(arrow.table(arrays), path, {b"huggingface": described})
+
+
+def read(path: Path) -> Judgement:
+    """Read Parquet that `write` or `datasets` made, with a column `labels` of class labels."""
+    found = parquet.load(path)
+    where = f"{path}, the description of its features"
+    try:
+        described = json.loads((found.schema.metadata or {}).get(b"huggingface", b""))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} was not made by Hugging Face datasets; read it as parquet.") from error
+    features = field(field(checked(described, dict, where), "info", dict, where), "features", dict, where)
+    wanted = [name for name in _wanted(features) if name in found.column_names]
+    return _from_columns({name: found[name].to_pylist() for name in wanted}, features, str(path))
+
+
+def _columns(judgement: Judgement) -> dict[str, list[Any]]:
+    given, proposed, flags = judgement.given, judgement.proposed, judgement.flags
+    columns: dict[str, list[Any]] = {"id": given.ids.tolist()}
+    for name, column in (("path", given.paths), ("patient", given.patients)):
+        if column is not None:
+            columns[name] = column.tolist()
+    columns["labels"] = [np.flatnonzero(row).tolist() for row in given.values >= 0.5]
+    columns["given"] = [[number(value) for value in row] for row in given.values]
+    if proposed is not None:
+        columns["proposed"] = [[number(value) for value in row] for row in proposed.values]
+    if flags is not None:
+        columns["flag"] = flags.noisy.tolist()
+        columns["margin"] = [number(value) for value in flags.margin]
+        columns["margins"] = [[number(value) for value in row] for row in flags.entry]
+    return columns
+
+
+def _features(columns: Mapping[str, Any], classes: Sequence[str]) -> dict[str, Any]:
+    """The columns as `datasets` describes them; every version of it knows these words."""
+    number_, text = {"dtype": "float32", "_type": "Value"}, {"dtype": "string", "_type": "Value"}
+    known: dict[str, Any] = {name: {"feature": number_, "_type": "Sequence"} for name in VALUES}
+    known |= {"margin": number_, "flag": {"dtype": "bool", "_type": "Value"}}
+    known["labels"] = {"feature": {"names": list(classes), "_type": "ClassLabel"}, "_type": "Sequence"}
+    return {name: known.get(name, text) for name in columns}
+
+
+def _wanted(features: Mapping[str, Any]) -> list[str]:
+    return [name for name in (*IDS, "patient", "labels", "flag", "margin", *VALUES) if name in features]
+
+
+def _from_columns(columns: Mapping[str, list[Any]], features: Mapping[str, Any], where: str) -> Judgement:
+    feature = checked(features.get("labels"), dict, f"{where}: column 'labels'").get("feature")
+    names = tuple(listed(feature.get("names") if isinstance(feature, dict) else None, f"{where}: class labels"))
+    column = next((name for name in IDS if name in columns), None)
+    if column is None:
+        raise InputError(f"{where} has no column that names the images: {', '.join(IDS)}.")
+    ids = np.asarray([checked(name, str, f"{where}, {column!r}") for name in columns[column]], dtype=np.str_)
+    extras = {
+        kind: np.asarray([checked(cell, str, f"{where}, {name!r}") for cell in columns[name]], dtype=np.str_)
+        for name, kind in (("path", "paths"), ("patient", "patients"))
+        if name in columns
+    }
+
+    def rows(name: str) -> list[dict[str, Cell]]:
+        found = [checked(cells, list, f"{where}, {name!r}") for cells in columns[name]]
+        if any(len(cells) != len(names) for cells in found):
+            raise InputError(f"{where}: a row of {name!r} has not one value for each of {len(names)} classes.")
+        return [dict(zip(names, cells, strict=True)) for cells in found]
+
+    if "given" in columns:
+        values = from_names(rows("given"), names, where)
+    else:
+        values = from_lists([_chosen(cells, names, where) for cells in columns["labels"]], names)
+    labels = LabelTable(ids, names, values, **extras)
+    proposed = labels.replace(from_names(rows("proposed"), names, where)) if "proposed" in columns else None
+    flags = None
+    if "flag" in columns:
+        entry = [list(row.values()) for row in rows("margins")] if "margins" in columns else len(names)
+        flags = as_flags(labels.ids.tolist(), columns["flag"], columns.get("margin", [None] * len(ids)), entry)
+    return Judgement(labels, proposed, flags)
+
+
+def _chosen(cells: Any, names: Sequence[str], where: str) -> list[list[str]]:
+    """One person's list of classes, by number; a blank is nobody's."""
+    if cells is None:
+        return []
+    numbers = [checked(cell, int, f"{where}, 'labels'") for cell in checked(cells, list, f"{where}, 'labels'")]
+    wrong = [cell for cell in numbers if not 0 <= cell < len(names)]
+    if wrong:
+        raise InputError(f"{where}, 'labels': there is no class number {wrong[0]}.")
+    return [[names[cell] for cell in numbers]]
+
+
+def _package() -> Any:
+    try:
+        return import_module("datasets")
+    except ImportError as error:
+        raise InputError("Hugging Face datasets is not installed: pip install 'bomd[exchange]'.") from error

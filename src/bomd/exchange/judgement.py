@@ -1,0 +1,184 @@
+"""What is exchanged: the given labels, and beside them what was proposed and what was flagged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bomd.errors import InputError
+from bomd.measure.records import LabelRecord
+from bomd.runs import Run
+from bomd.tables import NO_FINDING, Flags, Floats, LabelTable
+
+Cell = float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """Labels with an opinion about them; the opinion never takes the place of what was given.
+
+    Attributes:
+        given: The labels as they came.
+        proposed: Better ones, of the same images and classes: by a run, or by people who looked.
+        flags: Which images look wrong.
+    """
+
+    given: LabelTable
+    proposed: LabelTable | None = None
+    flags: Flags | None = None
+
+    def __post_init__(self) -> None:
+        proposed, flags = self.proposed, self.flags
+        if proposed is not None and proposed.classes != self.given.classes:
+            raise InputError("Given and proposed labels have other classes.")
+        for other in (proposed, flags):
+            if other is not None and not np.array_equal(other.ids, self.given.ids):
+                raise InputError("Given labels and what is said about them have other ids.")
+        if flags is not None and flags.entry.shape != self.given.values.shape:
+            raise InputError(f"Flags of single labels have shape {flags.entry.shape}, not {self.given.values.shape}.")
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    @property
+    def best(self) -> LabelTable:
+        """What a reviewer starts from: the proposed labels, or the given ones where nothing is proposed."""
+        return self.given if self.proposed is None else self.proposed
+
+
+def read_run(path: Path) -> Judgement:
+    """What a finished run found out about its training labels."""
+    Run(path).config()
+    record = LabelRecord.load(path / "labels.npz")
+    return Judgement(record.given, record.proposed, record.flags)
+
+
+def positives(values: NDArray[Any], classes: Sequence[str]) -> list[str]:
+    """Names of the classes at 0.5 or more in one row; unknown ones are not among them."""
+    return [name for name, value in zip(classes, values, strict=True) if value >= 0.5]
+
+
+def unknowns(values: NDArray[Any], classes: Sequence[str]) -> list[str]:
+    """Names of the classes that are not labelled in one row."""
+    return [name for name, value in zip(classes, values, strict=True) if np.isnan(value)]
+
+
+def number(value: Any) -> Cell:
+    """A value as JSON holds it: the shortest number that is the same in 32 bits, None for NaN."""
+    if np.isnan(value):
+        return None
+    return int(value) if value in (0, 1) else float(str(np.float32(value)))
+
+
+def by_name(values: NDArray[Any], classes: Sequence[str]) -> dict[str, Cell]:
+    """One row with the name of the class at each value."""
+    return {name: number(value) for name, value in zip(classes, values, strict=True)}
+
+
+def from_names(rows: Sequence[Mapping[str, Cell]], classes: Sequence[str], where: str) -> Floats:
+    """(N, C) values of rows as `by_name` makes them; a class that a row does not name is unknown."""
+    values = np.full((len(rows), len(classes)), np.nan, dtype=np.float32)
+    places = {name: place for place, name in enumerate(classes)}
+    for row, cells in enumerate(rows):
+        for name, value in cells.items():
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1:
+                raise InputError(f"{where}: label {short(value)} of {name!r} is not a number from 0 to 1, or null.")
+            values[row, places[name]] = value
+    return values
+
+
+def from_lists(
+    rows: Sequence[Sequence[Iterable[str]]], classes: Sequence[str], unknown: NDArray[np.bool_] | None = None
+) -> Floats:
+    """(N, C) labels of images for which one or several people have listed the classes.
+
+    A value is the share of people who listed the class. An image that nobody looked at is unknown. An empty list
+    means none of the classes, unless "No Finding" is a class, for then it means that nothing was said.
+
+    Args:
+        rows: A list for each person and image.
+        classes: Columns of the result.
+        unknown: (N, C) labels that were unknown when people looked: nobody's silence makes them 0, and an empty list
+            then says that nothing was found.
+    """
+    values = np.full((len(rows), len(classes)), np.nan, dtype=np.float32)
+    places = {name: place for place, name in enumerate(classes)}
+    silence_is_unknown = unknown is None and NO_FINDING in places
+    for row, lists in enumerate(rows):
+        spoken = [set(listed) for listed in lists]
+        if silence_is_unknown:
+            spoken = [listed for listed in spoken if listed]
+        if spoken:
+            values[row] = 0
+            for listed in spoken:
+                values[row, [places[name] for name in listed]] += np.float32(1 / len(spoken))
+    if unknown is not None:
+        values[unknown & (values == 0)] = np.nan
+    return values.clip(0, 1)
+
+
+def ordered(names: Iterable[str]) -> tuple[str, ...]:
+    """Classes that no file puts in order: by name, "No Finding" last."""
+    return tuple(sorted(set(names), key=lambda name: (name == NO_FINDING, name)))
+
+
+def expectation(margin: NDArray[Any]) -> NDArray[np.float64]:
+    """(N) the margins as scores from 0 to 1 in the same order, 0.5 where an image is at the limit of the rule."""
+    with np.errstate(over="ignore"):
+        return np.asarray(1 / (1 + np.exp(-margin.astype(np.float64))))
+
+
+def as_flags(
+    ids: Sequence[str], noisy: Sequence[Any], margins: Sequence[Any], entry: Sequence[Sequence[Any]] | int
+) -> Flags:
+    """Flags of values that somebody else's file holds.
+
+    Args:
+        ids: (N) names.
+        noisy: (N) true or false.
+        margins: (N) numbers, or None where there is none.
+        entry: (N, C) likewise for single labels, or C where nothing is known about them.
+    """
+    for value in noisy:
+        if not isinstance(value, bool):
+            raise InputError(f"The flag {short(value)} is neither true nor false.")
+    single = np.full((len(ids), entry), np.nan, dtype=np.float32) if isinstance(entry, int) else None
+    if single is None:
+        assert not isinstance(entry, int)
+        single = np.asarray([_margins(row) for row in entry], dtype=np.float32)
+    return Flags(
+        np.asarray(ids, dtype=np.str_),
+        np.asarray(noisy, dtype=np.bool_),
+        np.asarray(_margins(margins), dtype=np.float32),
+        single,
+    )
+
+
+def _margins(values: Sequence[Any]) -> list[float]:
+    for value in values:
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e30):
+            raise InputError(f"The margin {short(value)} is not a number.")
+    return [np.nan if value is None else float(value) for value in values]
+
+
+def file_of(address: str) -> str:
+    """The path or file name inside an address: of a web page, of Label Studio's local files, or a plain path."""
+    parts = urlsplit(address) if "://" in address or address.startswith("/data/") else None
+    if parts is None:
+        return address
+    local = parse_qs(parts.query).get("d")
+    return local[0] if local else unquote(parts.path).rpartition("/")[2]
+
+
+def short(value: Any) -> str:
+    """A value of somebody else's file for an error message, however large it is."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

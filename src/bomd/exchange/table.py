@@ -1,0 +1,170 @@
+"""One row per image: the plain CSV that spreadsheets, scripts and `bomd` itself read.
+
+    id, path, patient, view, origin    what is known about the image
+    Mass, Edema, ...                   given labels; blank where unknown
+    proposed: Mass, ...                proposed labels
+    flag, margin, margin: Mass, ...    flags; lower margins are more suspect
+
+A file without proposals and flags is an ordinary label file, as the dataset `folder` reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from bomd.data.datasets import folder
+from bomd.errors import InputError
+from bomd.exchange.judgement import Judgement, number, short
+from bomd.files import replacing
+from bomd.tables import Flags, Floats, LabelTable, Text
+from bomd.typed import nearest
+
+PROPOSED, MARGIN = "proposed: ", "margin: "
+EXTRAS = {"path": "paths", "patient": "patients", "view": "views", "origin": "origins"}  # column: attribute
+NAMES = ("id", "image", "image_id", "file_name", "filename", "file", "Image Index")  # of the id column, likeliest first
+
+_TRUE, _FALSE = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no")
+
+
+def write(judgement: Judgement, path: Path, keep: Literal["all", "given", "proposed"] = "all") -> None:
+    """Write a CSV, or with the suffix `.tsv` one with tabs.
+
+    Args:
+        judgement: What to write.
+        path: The file.
+        keep: `given` or `proposed` for an ordinary label file with these alone; a label for which nothing is
+            proposed is then the given one.
+    """
+    if keep == "given":
+        judgement = Judgement(judgement.given)
+    elif keep == "proposed":
+        best = judgement.best.values
+        judgement = Judgement(judgement.given.replace(np.where(np.isnan(best), judgement.given.values, best)))
+    save(to_frame(judgement), path)
+
+
+def save(frame: pd.DataFrame, path: Path) -> None:
+    """Write the columns as text, 0 and 1 without a point and unknown ones blank."""
+    labels = frame.select_dtypes("float32").columns
+    text = frame.assign(**{str(name): [_cell(value) for value in frame[name]] for name in labels})
+    with replacing(path) as temporary:
+        separator = "\t" if path.suffix.lower() == ".tsv" else ","
+        text.to_csv(temporary, sep=separator, index=False, encoding="utf-8", lineterminator="\n")
+
+
+def read(path: Path, images: Path | None = None, classes: Sequence[str] | None = None) -> Judgement:
+    """Read a CSV, TSV or Parquet file.
+
+    Args:
+        path: The file.
+        images: The folder of the images. The columns may then be any that the dataset `folder` understands, and
+            every row must have an image.
+        classes: The columns with labels; by default all that are nothing else.
+    """
+    if images is not None:
+        return Judgement(folder.read(path.parent, labels=path.absolute(), images=images.absolute(), classes=classes))
+    if not path.is_file():
+        raise InputError(f"No label file {path}.")
+    return from_frame(folder.read_table(path), str(path), classes)
+
+
+def to_frame(judgement: Judgement) -> pd.DataFrame:
+    """The same as a data frame: text, float32 with NaN for unknown, and bool."""
+    given, proposed, flags = judgement.given, judgement.proposed, judgement.flags
+    columns: dict[str, NDArray[Any]] = {"id": given.ids.astype(object)}
+    extras = given.extras()
+    columns |= {name: extras[kind].astype(object) for name, kind in EXTRAS.items() if kind in extras}
+    columns |= _labels("", given.classes, given.values)
+    if proposed is not None:
+        columns |= _labels(PROPOSED, given.classes, proposed.values)
+    if flags is not None:
+        columns |= {"flag": flags.noisy, "margin": flags.margin.astype(np.float32)}
+        columns |= _labels(MARGIN, given.classes, flags.entry)
+    for name in given.classes:
+        if name in ("id", "flag", "margin", *EXTRAS) or name.startswith((PROPOSED, MARGIN)) or name != name.strip():
+            raise InputError(f"Class {name!r} is called like another column, or has spaces around it; rename it.")
+    return pd.DataFrame(columns)
+
+
+def from_frame(frame: pd.DataFrame, where: str, classes: Sequence[str] | None = None) -> Judgement:
+    """Labels, proposals and flags of a data frame with these columns, as text or as numbers."""
+    names = [str(name) for name in frame.columns]
+    id_column = next((name for name in NAMES if name in names), None)
+    if id_column is None:
+        raise InputError(f"{where} has no column 'id'.{nearest('id', names)}")
+    for name in classes or ():
+        if name not in names:
+            raise InputError(f"{where} has no column {name!r}.{nearest(name, names)}")
+    fixed = (*NAMES, "flag", "margin", *EXTRAS)
+    found = [name for name in names if name not in fixed and not name.startswith((PROPOSED, MARGIN))]
+    chosen = tuple(classes or found)
+    if not chosen:
+        raise InputError(f"{where} has no column with labels beside {', '.join(names)}.")
+    ids = _texts(frame, id_column)
+    if (ids == "").any():
+        raise InputError(f"{where}: column {id_column!r} is blank in row {int(np.argmax(ids == '')) + 1}.")
+    extras = {kind: _texts(frame, name) for name, kind in EXTRAS.items() if name in names}
+    values = [_numbers(frame, name, where) for name in chosen]
+    given = LabelTable(ids, chosen, np.stack(values, axis=1), **extras)
+    proposed = None
+    if any(name.startswith(PROPOSED) for name in names):
+        proposed = given.replace(_beside(frame, PROPOSED, chosen, where))
+    flags = None
+    if "flag" in names:
+        margin = _numbers(frame, "margin", where) if "margin" in names else np.full(len(ids), np.nan, np.float32)
+        flags = Flags(ids, _booleans(frame, where), margin, _beside(frame, MARGIN, chosen, where))
+    return Judgement(given, proposed, flags)
+
+
+def _labels(prefix: str, classes: Sequence[str], values: Floats) -> dict[str, NDArray[Any]]:
+    return {f"{prefix}{name}": column.astype(np.float32) for name, column in zip(classes, values.T, strict=True)}
+
+
+def _cell(value: np.float32) -> str:
+    plain = number(value)
+    return "" if plain is None else str(plain)
+
+
+def _beside(frame: pd.DataFrame, prefix: str, classes: Sequence[str], where: str) -> Floats:
+    """(N, C) columns with a prefix; a class that has none is unknown."""
+    unknown = np.full(len(frame), np.nan, dtype=np.float32)
+    columns = [f"{prefix}{name}" for name in classes]
+    return np.stack([_numbers(frame, name, where) if name in frame else unknown for name in columns], axis=1)
+
+
+def _texts(frame: pd.DataFrame, column: str) -> Text:
+    """(N) cells as text; a missing one is blank."""
+    missing = frame[column].isna()
+    cells = ["" if blank else str(cell).strip() for cell, blank in zip(frame[column], missing, strict=True)]
+    return np.asarray(cells, dtype=np.str_)
+
+
+def _numbers(frame: pd.DataFrame, column: str, where: str) -> Floats:
+    """(N) numbers of one column; a blank is NaN, and anything else an error that says where."""
+    cells = frame[column]
+    parsed = pd.to_numeric(cells, errors="coerce")
+    values = np.asarray(parsed.to_numpy(dtype=np.float64, na_value=np.nan))
+    blank = np.asarray([str(cell).strip().lower() in ("", "nan", "none", "<na>") for cell in cells])
+    wrong = np.isnan(values) & ~blank | np.isinf(values)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        hint = "if it is not a class, pass classes, or the folder of the images"
+        raise InputError(
+            f"{where}: {short(str(cells.iloc[row]))} in column {column!r}, row {row + 1} is no label; {hint}."
+        )
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)
+
+
+def _booleans(frame: pd.DataFrame, where: str) -> NDArray[np.bool_]:
+    words = [str(cell).strip().lower() for cell in frame["flag"]]
+    for row, word in enumerate(words):
+        if word not in (*_TRUE, *_FALSE):
+            raise InputError(f"{where}: {short(word)} in column 'flag', row {row + 1} is neither true nor false.")
+    return np.asarray([word in _TRUE for word in words], dtype=np.bool_)

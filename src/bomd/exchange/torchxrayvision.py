@@ -1,0 +1,114 @@
+"""torchxrayvision's datasets and its order of 18 pathologies; there, too, NaN means "not labelled".
+
+Its datasets are recognised by what they have (`labels`, `pathologies`, `csv`), so the package need not be here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+
+from bomd.errors import InputError
+from bomd.exchange import table
+from bomd.exchange.judgement import Judgement
+from bomd.tables import Flags, Floats, LabelTable
+
+PATHOLOGIES = (  # its default_pathologies, the outputs of its models
+    "Atelectasis",
+    "Consolidation",
+    "Infiltration",
+    "Pneumothorax",
+    "Edema",
+    "Emphysema",
+    "Fibrosis",
+    "Effusion",
+    "Pneumonia",
+    "Pleural_Thickening",
+    "Cardiomegaly",
+    "Nodule",
+    "Mass",
+    "Hernia",
+    "Lung Lesion",
+    "Fracture",
+    "Lung Opacity",
+    "Enlarged Cardiomediastinum",
+)
+THEIRS = {"Pleural Effusion": "Effusion", "Pleural Thickening": "Pleural_Thickening"}  # our other spellings
+IDS = ("Image Index", "ImageID", "dicom_id", "DicomID", "imageid", "image_id", "Path", "ImageId", "filename")
+
+
+class XrayDataset(Protocol):
+    """What a dataset of torchxrayvision is, as far as labels go.
+
+    Attributes:
+        labels: (N, P) with NaN for unknown.
+        pathologies: P names.
+        csv: (N) rows with at least a column that names the image.
+    """
+
+    labels: Any
+    pathologies: Any
+    csv: pd.DataFrame
+
+
+def from_dataset(dataset: XrayDataset, id_column: str | None = None) -> LabelTable:
+    """The labels of a dataset of torchxrayvision.
+
+    Args:
+        dataset: The dataset, as loaded or relabelled; a `SubsetDataset` or `MergeDataset` works as well.
+        id_column: The column of its `csv` that names the images; by default the first of the usual ones.
+
+    Returns:
+        One class per pathology, in the dataset's order; patients and views where the dataset knows them.
+    """
+    labels, frame = np.asarray(dataset.labels, dtype=np.float32), dataset.csv
+    names = tuple(str(name) for name in dataset.pathologies)
+    if labels.shape != (len(frame), len(names)):
+        raise InputError(
+            f"The dataset has labels of shape {labels.shape} for {len(frame)} rows and {len(names)} names."
+        )
+    column = id_column or next((name for name in IDS if name in frame), None)
+    if column is None or column not in frame:
+        raise InputError(f"No column {id_column or 'with ids'!r}: pass id_column, one of {', '.join(frame.columns)}.")
+    patients = frame["patientid"].astype(str).to_numpy(dtype=np.str_) if "patientid" in frame else None
+    views = frame["view"].astype(str).to_numpy(dtype=np.str_) if "view" in frame else None
+    return LabelTable(frame[column].astype(str).to_numpy(dtype=np.str_), names, labels, patients=patients, views=views)
+
+
+def to_array(labels: LabelTable, pathologies: Sequence[str] = PATHOLOGIES) -> Floats:
+    """(N, P) labels in torchxrayvision's order, NaN for a pathology that the table does not have."""
+    return _renamed(labels).align(pathologies).values
+
+
+def write(judgement: Judgement, path: Path) -> None:
+    """Write a CSV with torchxrayvision's 18 columns in its order; classes it does not have are left out."""
+    table.write(_aligned(judgement), path)
+
+
+def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
+    """Read a CSV with torchxrayvision's columns, some or all of them."""
+    return table.read(path, classes=classes)
+
+
+def _aligned(judgement: Judgement) -> Judgement:
+    given = _renamed(judgement.given).align(PATHOLOGIES)
+    if not set(PATHOLOGIES) & set(_renamed(judgement.given).classes):
+        raise InputError(f"None of the classes is one of torchxrayvision's: {', '.join(judgement.given.classes)}.")
+    proposed, flags = judgement.proposed, judgement.flags
+    if flags is not None:
+        names = _renamed(judgement.given).classes
+        columns = [names.index(name) if name in names else -1 for name in PATHOLOGIES]
+        missing = np.asarray(columns) < 0
+        flags = Flags(flags.ids, flags.noisy, flags.margin, np.where(missing, np.nan, flags.entry[:, columns]))
+    return Judgement(given, None if proposed is None else _renamed(proposed).align(PATHOLOGIES), flags)
+
+
+def _renamed(labels: LabelTable) -> LabelTable:
+    names = set(labels.classes)
+    spelled = {name: own for name, own in THEIRS.items() if own not in names}  # both spellings stay what they are
+    return replace(labels, classes=tuple(spelled.get(name, name) for name in labels.classes))

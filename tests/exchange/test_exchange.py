@@ -1,0 +1,296 @@
+"""What holds for every form: given labels come back untouched, unknown stays unknown, and errors are one line."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bomd import exchange
+from bomd.cli import main
+from bomd.errors import InputError
+from bomd.exchange import EXCHANGES, documents
+from bomd.exchange.judgement import Judgement, expectation, file_of, from_lists
+from bomd.measure.records import LabelRecord
+from bomd.tables import LabelTable
+
+FILES = {
+    "table": "labels.csv",
+    "parquet": "labels.parquet",
+    "cleanlab": "issues.csv",
+    "fiftyone": "dataset",
+    "torchxrayvision": "xray.csv",
+    "label-studio": "tasks.json",
+    "cvat": "annotations.xml",
+    "hugging-face": "dataset.parquet",
+    "image-folder": "metadata.jsonl",
+}
+OTHER_CLASSES = ("torchxrayvision",)  # a list of its own
+HARD = ("cleanlab", "cvat")  # a proposal is there or not
+SINGLE = ("table", "parquet", "hugging-face")  # flags of single labels have a place
+WHOLE = [name for name in FILES if name not in OTHER_CLASSES]
+
+same = functools.partial(np.array_equal, equal_nan=True)
+
+
+def bomd(*words: str | Path) -> int:
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    return int(stop.value.code or 0)
+
+
+def error(capsys: pytest.CaptureFixture[str]) -> str:
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("Error: ")
+    return lines[0]
+
+
+def test_every_form_that_can_be_written_is_tested() -> None:
+    assert set(FILES) == {name for name, form in EXCHANGES.items() if form.write is not None}
+
+
+@pytest.mark.parametrize("form", WHOLE)
+def test_there_and_back(judgement: Judgement, form: str, tmp_path: Path) -> None:
+    path = tmp_path / FILES[form]
+    exchange.write(judgement, path, form)
+    back = exchange.read(path, form)
+    given, proposed, flags = judgement.given, judgement.proposed, judgement.flags
+    assert proposed is not None
+    assert flags is not None
+    assert back.proposed is not None
+    assert back.flags is not None
+    assert back.given.ids.tolist() == given.ids.tolist()
+    assert back.given.classes == given.classes
+    assert same(back.given.values, given.values)
+    expected = proposed.values
+    if form in HARD:
+        # cleanlab has no word for a proposal that is not known; a tag that is not there is a 0, unless it was unknown
+        expected = np.where(np.isnan(expected) & (form == "cleanlab"), 0, np.where(expected >= 0.5, 1, expected * 0))
+    assert same(back.proposed.values, expected)
+    assert back.flags.noisy.tolist() == flags.noisy.tolist()
+    assert same(back.flags.margin, flags.margin)
+    if form in SINGLE:
+        assert same(back.flags.entry, flags.entry)
+    else:
+        assert np.isnan(back.flags.entry).all()
+
+
+@pytest.mark.parametrize("form", WHOLE)
+def test_labels_alone_come_back_alone(judgement: Judgement, form: str, tmp_path: Path) -> None:
+    path = tmp_path / FILES[form]
+    exchange.write(Judgement(judgement.given), path, form)
+    back = exchange.read(path, form)
+    assert same(back.given.values, judgement.given.values)
+    if form not in ("cleanlab", "cvat"):  # whose files always say something about an image
+        assert back.proposed is None
+        assert back.flags is None
+
+
+@pytest.mark.parametrize("form", [name for name in FILES if name not in ("fiftyone", "image-folder")])
+def test_generated_images_need_no_files(judgement: Judgement, form: str, tmp_path: Path) -> None:
+    bare = Judgement(replace(judgement.given, paths=None), judgement.proposed, judgement.flags)
+    exchange.write(bare, tmp_path / FILES[form], form)
+    assert exchange.read(tmp_path / FILES[form], form).given.ids.tolist() == judgement.given.ids.tolist()
+
+
+@pytest.mark.parametrize("form", ["fiftyone", "image-folder"])
+def test_forms_that_show_files_refuse_images_without(judgement: Judgement, form: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="these images have none"):
+        exchange.write(Judgement(replace(judgement.given, paths=None)), tmp_path / FILES[form], form)
+
+
+def test_soft_given_labels_are_kept_or_refused(judgement: Judgement, tmp_path: Path) -> None:
+    soft = Judgement(judgement.given.replace(np.full((5, 4), 0.3)))
+    for form in WHOLE:
+        if form == "cleanlab":
+            with pytest.raises(InputError, match=r"0, 1 or unknown: image 'a.png'"):
+                exchange.write(soft, tmp_path / FILES[form], form)
+        else:
+            exchange.write(soft, tmp_path / FILES[form], form)
+            assert same(exchange.read(tmp_path / FILES[form], form).given.values, soft.given.values), form
+
+
+def test_the_table_is_an_ordinary_label_file(judgement: Judgement, tmp_path: Path) -> None:
+    """Labels that came from elsewhere are written so that the dataset `folder` reads them."""
+    from bomd.data.datasets import folder
+
+    names = np.asarray([Path(str(path)).name for path in judgement.given.paths])  # type: ignore[union-attr]
+    table = replace(judgement.given, ids=names)
+    exchange.write(Judgement(table), tmp_path / "labels.csv")
+    read = folder.read(tmp_path, images=Path("images"))
+    assert read.classes == table.classes
+    assert same(read.values, table.values)
+    again = exchange.read(tmp_path / "labels.csv", images=tmp_path / "images").given
+    assert again.paths.tolist() == table.paths.tolist()  # type: ignore[union-attr]
+    assert exchange.read(tmp_path / "labels.csv", classes=["Hernia"]).given.classes == ("Hernia",)
+
+
+def test_a_label_file_of_what_was_decided(judgement: Judgement, tmp_path: Path) -> None:
+    """Where nobody decided, the given label stands."""
+    decided = judgement.given.replace(np.asarray([[0, 1, 0, 0], *[[np.nan] * 4] * 4]))
+    exchange.write(Judgement(judgement.given, decided, judgement.flags), tmp_path / "x.csv", keep="proposed")
+    read = exchange.read(tmp_path / "x.csv")
+    assert read.proposed is None
+    assert read.flags is None
+    assert read.given.values[0].tolist() == [0, 1, 0, 0]
+    assert same(read.given.values[1:], judgement.given.values[1:])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("blank.csv", "id,Mass\n,1\n", "column 'id' is blank in row 1"),
+        ("noid.csv", "x,Mass\na,1\n", "no column 'id'"),
+        ("nolabel.csv", "id,path\na,b\n", "no column with labels"),
+        ("age.csv", "id,Mass,age\na,1,old\n", "'old' in column 'age', row 1 is no label"),
+        ("big.csv", "id,Mass\na,7\n", "outside"),
+        ("huge.csv", "id,Mass\na,1e999\n", "is no label"),
+        ("flag.csv", "id,Mass,flag\na,1,perhaps\n", "neither true nor false"),
+        ("twice.csv", "id,Mass\na,1\na,0\n", "Duplicate id"),
+    ],
+)
+def test_bad_tables_name_the_place(name: str, text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=message):
+        exchange.read(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["id", "flag", "proposed: Mass", " Mass"])
+def test_a_class_must_not_be_called_like_a_column(name: str, tmp_path: Path) -> None:
+    table = LabelTable(np.asarray(["a"]), (name,), np.ones((1, 1)))
+    with pytest.raises(InputError, match="called like another column"):
+        exchange.write(Judgement(table), tmp_path / "labels.csv")
+
+
+def test_parquet_keeps_types_and_writes_null_for_unknown(judgement: Judgement, tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow.parquet")
+    exchange.write(judgement, tmp_path / "labels.parquet")
+    table = pyarrow.read_table(tmp_path / "labels.parquet")
+    kinds = {name: str(table.schema.field(name).type) for name in ("Mass", "proposed: Mass", "flag", "margin")}
+    assert kinds == {"Mass": "float", "proposed: Mass": "float", "flag": "bool", "margin": "float"}
+    assert table["Mass"].to_pylist() == [1, 0, None, 0, 1]
+    assert table["margin"].null_count == 1
+
+
+class TestLists:
+    """Two people look at an image: a value is the share of them who named the class."""
+
+    def test_share_of_people(self) -> None:
+        found = from_lists([[["a"], ["a", "b"]], [], [[]]], ("a", "b"))
+        assert same(found, np.asarray([[1, 0.5], [np.nan, np.nan], [0, 0]], dtype=np.float32))
+
+    def test_silence_says_nothing_where_there_is_a_class_for_nothing(self) -> None:
+        found = from_lists([[[]], [["No Finding"]], [[], ["a"]]], ("a", "No Finding"))
+        assert same(found, np.asarray([[np.nan, np.nan], [0, 1], [1, 0]], dtype=np.float32))
+
+    def test_what_was_unknown_is_not_made_0_by_silence(self) -> None:
+        unknown = np.asarray([[True, False, True]])
+        assert same(from_lists([[["c"]]], ("a", "b", "c"), unknown), np.asarray([[np.nan, 0, 1]], dtype=np.float32))
+
+
+def test_scores_keep_the_order_of_margins() -> None:
+    scores = expectation(np.asarray([-1000, -1, 0, 1, 1000, np.nan], dtype=np.float32))
+    assert (np.diff(scores[:5]) > 0).all()
+    assert scores[2] == 0.5
+    assert np.isnan(scores[5])
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("/data/local-files/?d=x/y%20z.png", "x/y z.png"),
+        ("https://example.org/a/b%2Bc.png?token=1", "b+c.png"),
+        ("plain/path.png", "plain/path.png"),
+    ],
+)
+def test_files_in_addresses(address: str, name: str) -> None:
+    assert file_of(address) == name
+
+
+class TestDocuments:
+    def test_entities_are_refused_in_any_encoding(self, tmp_path: Path) -> None:
+        bomb = '<!DOCTYPE a [<!ENTITY x "ha"><!ENTITY y "&x;&x;">]><a>&y;</a>'
+        (tmp_path / "8.xml").write_text(bomb)
+        (tmp_path / "16.xml").write_bytes(bomb.encode("utf-16"))
+        for name in ("8.xml", "16.xml"):
+            with pytest.raises(InputError, match="document type"):
+                documents.read_xml(tmp_path / name)
+
+    def test_depth_is_limited(self, tmp_path: Path) -> None:
+        (tmp_path / "deep.xml").write_text("<a>" * 10_000 + "</a>" * 10_000)
+        (tmp_path / "deep.json").write_text("[" * 100_000)
+        with pytest.raises(InputError, match="inside one another"):
+            documents.read_xml(tmp_path / "deep.xml")
+        with pytest.raises(InputError, match="nested too deeply"):
+            documents.read_json(tmp_path / "deep.json")
+
+    @pytest.mark.parametrize("text", ["", "  ", "{", '{"a": ' + "9" * 5000 + "}", "<a>", "\x00"])
+    def test_one_line_for_what_is_neither(self, text: str, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text(text)
+        for read in (documents.read_json, documents.read_xml):
+            with pytest.raises(InputError) as caught:
+                read(tmp_path / "file")
+            assert "\n" not in str(caught.value)
+
+    def test_half_a_character_is_refused(self) -> None:
+        with pytest.raises(InputError, match="half a character"):
+            documents.checked("a\ud800", str, "here")
+
+
+class TestCommand:
+    @pytest.fixture
+    def run(self, judgement: Judgement, tmp_path: Path) -> Path:
+        from bomd.files import write_json
+
+        folder = tmp_path / "run"
+        assert judgement.proposed is not None
+        write_json(folder / "config.json", {"format": 1, "config": {}})
+        LabelRecord(judgement.given, judgement.proposed, flags=judgement.flags).save(folder / "labels.npz")
+        return folder
+
+    def test_a_run_to_label_studio_and_back(
+        self, run: Path, judgement: Judgement, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        tasks, table = tmp_path / "tasks.json", tmp_path / "reviewed.csv"
+        assert bomd("convert", run, "--to", "label-studio", "-o", tasks, "--set", f"root={tmp_path}") == 0
+        assert "5 images, 4 classes, proposals, 2 flagged" in capsys.readouterr().out
+        assert bomd("convert", tasks, "--from", "label-studio", "-o", table) == 0
+        back = exchange.read(table)
+        assert back.given.ids.tolist() == judgement.given.ids.tolist()
+        assert same(back.given.values, judgement.given.values)
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (("missing", "-o", "x.csv"), "No file or folder missing"),
+            (("RUN", "-o", "x.json"), "does not say how to write it"),
+            (("RUN", "-o", "x.csv", "--to", "cvart"), "Did you mean 'cvat'?"),
+            (("RUN", "-o", "x", "--to", "run"), "only read"),
+            (("RUN", "-o", "x.csv", "--set", "rot=3"), "unknown key 'rot'"),
+            (("RUN", "-o", "x.csv", "--from", "label-studio"), "Cannot read"),
+        ],
+    )
+    def test_mistakes_are_one_line(
+        self, words: tuple[str, ...], message: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        places = {"RUN": run, "x.csv": tmp_path / "x.csv", "x.json": tmp_path / "x.json", "x": tmp_path / "x"}
+        assert bomd("convert", *(places.get(word, word) for word in words)) == 2
+        assert message in error(capsys)
+        assert not (tmp_path / "x.csv").exists()
+
+    def test_an_unfinished_run_says_so(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (tmp_path / "labels.npz").write_bytes(b"PK")
+        assert bomd("convert", tmp_path, "-o", tmp_path / "x.csv") == 2
+        assert "config.json" in error(capsys)
+
+
+def test_judgements_must_be_about_the_same_images(judgement: Judgement) -> None:
+    other = judgement.given.take([1, 0, 2, 3, 4])
+    with pytest.raises(InputError, match="other ids"):
+        Judgement(judgement.given, other)
+    with pytest.raises(InputError, match="other classes"):
+        Judgement(judgement.given, judgement.given.align(("a",)))
