@@ -18,6 +18,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
 # The CPU's timings into results/speed.csv and docs/speed.md; on a GPU: python -m bomd.bench gpu --results results/speed.csv
 bench: $(VENV)/.dev
@@ -42,9 +43,12 @@ results: $(VENV)/.demo
 	$(BIN)/python scripts/update_readme.py
 	$(BIN)/python scripts/result_pages.py
 
-# The datasets page; with DATA=folder of the label files the counts are taken anew as well.
-docs: $(VENV)/.demo
+# The documentation; with DATA=folder of the label files the counts of the datasets are taken anew as well.
+docs: $(VENV)/.dev
 	$(BIN)/python scripts/datasets_page.py $(DATA)
+	$(BIN)/python scripts/how_it_works.py
+	$(BIN)/python scripts/docs_pages.py
+	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
 $(VENV)/bin/uv:
 	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \

@@ -15,7 +15,8 @@ ROOMS = [
     ("describe", "clean"),
     ("methods",),
     ("measure",),
-    ("bench", "cli_data", "cli", "__main__"),
+    ("reproduce", "review", "audits", "exchange"),
+    ("bench", "cli_data", "cli_predict", "cli_reproduce", "cli_review", "cli_audit", "cli_exchange", "cli"),
 ]
 FLOOR = {name: floor for floor, names in enumerate(ROOMS) for name in names}
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.stem != "__init__")

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bomd.audits.audit import audit
     from bomd.clean.detect import detect, scores_of
     from bomd.clean.graph import Neighbours, nearest_images
     from bomd.clean.relabel import relabel
@@ -26,6 +27,7 @@ _PLACES = {
     "InputError": "errors",
     "LabelTable": "tables",
     "Neighbours": "clean.graph",
+    "audit": "audits.audit",
     "detect": "clean.detect",
     "embed": "describe.labelspace",
     "load": "learn.model",
@@ -44,6 +46,7 @@ __all__ = [
     "InputError",
     "LabelTable",
     "Neighbours",
+    "audit",
     "detect",
     "embed",
     "load",

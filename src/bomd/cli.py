@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bomd import cli_data
+from bomd import cli_audit, cli_data, cli_exchange, cli_predict, cli_reproduce, cli_review
 from bomd.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,6 +57,16 @@ def run(
     recipe: Recipe,
     method: Annotated[str | None, typer.Option(help="Use this method instead of the recipe's.")] = None,
     seed: Annotated[int | None, typer.Option(help="Use this seed instead of the recipe's.")] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(metavar="CSV", help="Learn from these labels where they differ, such as those of `decisions`."),
+    ] = None,
+    loggers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--logger", metavar="NAME", help="tensorboard (the default), csv, or module:function (repeatable)."
+        ),
+    ] = None,
     root: Root = Path("runs"),
     overrides: Overrides = None,
 ) -> None:
@@ -67,10 +75,16 @@ def run(
     On several GPUs or machines: `torchrun --nproc-per-node 8 -m bomd.cli run RECIPE`; see docs/speed.md.
     """
     from bomd import processes
+    from bomd.data.datasets.corrected import digest_of
+    from bomd.learn.logs import DEFAULT
     from bomd.measure import experiment, report
     from bomd.measure.plan import configure
 
-    done = experiment.run(configure(recipe, method, seed, overrides or ()), root)
+    given = []
+    if labels is not None:
+        given = [f"train.labels_from={labels.resolve()}", f'train.labels_digest="{digest_of(labels)}"']
+    config = configure(recipe, method, seed, [*(overrides or ()), *given])
+    done = experiment.run(config, root, loggers or DEFAULT)
     if not processes.first():
         return
     _print_results([done], report.write_report([done], done.directory / "report.html"))
@@ -195,50 +209,18 @@ def embed(
         print(f"saved {output}")
 
 
-@app.command()
-def predict(
-    model: Annotated[Path, typer.Argument(help="A finished run, or its model folder.")],
-    files: Annotated[list[Path], typer.Argument(help="PNG, JPEG or DICOM files, or folders of them.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a CSV here instead.")] = None,
-) -> None:
-    """Probabilities of every finding for new images. For research; not a medical device."""
-    from bomd.data.images import find_images
-    from bomd.learn import model as models
-
-    predicted = models.load(model).predict(find_images(files))
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")  # a comma in a file's name must not move its columns
-    writer.writerow(["file", *predicted.classes])
-    for name, row in zip(predicted.ids, predicted.values, strict=True):
-        writer.writerow([name, *(f"{value:.4f}" for value in row)])
-    if output is None:
-        print(table.getvalue(), end="")
-    else:
-        from bomd.files import write_text
-
-        write_text(output, table.getvalue())
-        print(f"{len(predicted)} images: {output}")
-
-
-@app.command()
-def export(
-    model: Annotated[Path, typer.Argument(help="A finished run, or its model folder.")],
-    output: Annotated[Path, typer.Argument(help="The .onnx file to write.")],
-) -> None:
-    """Write a trained classifier as one ONNX file, for use without PyTorch.
-
-    It takes square grey images of the model's size and gives probabilities; class names and size are in its metadata.
-    The file is run once with onnxruntime and kept only if it gives what PyTorch gives. Needs `bomd[onnx]`.
-    """
-    from bomd.learn import model as models
-    from bomd.learn.export import export_onnx
-
-    opened = models.load(model, "cpu")
-    difference = export_onnx(opened, output)
-    print(f"{output}: {len(opened.classes)} findings at {opened.size} px; differs from PyTorch by {difference:.1g}")
-
-
-for command in (cli_data.verify, cli_data.prepare, cli_data.labels):
+for command in (
+    cli_reproduce.reproduce,
+    cli_audit.audit,
+    cli_review.review,
+    cli_review.decisions,
+    cli_predict.predict,
+    cli_predict.export,
+    cli_data.verify,
+    cli_data.prepare,
+    cli_data.labels,
+    cli_exchange.convert,
+):
     app.command()(command)
 
 
@@ -255,6 +237,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = app(args=given, standalone_mode=False)
     except InputError as error:
         code = _fail(str(error))
+    except OSError as error:  # such as a name that is too long for the file system
+        code = _fail(f"{error.strerror or error}: {str(error.filename)[:200]!r}")
     except typer.Exit as error:
         code = error.exit_code
     except Exception as error:

@@ -23,8 +23,11 @@ def replacing(path: Path) -> Iterator[Path]:
 
     The file is flushed to disk before it is renamed; on any error nothing appears under `path`.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    except OSError as error:
+        raise InputError(f"Cannot write {path}: {error.strerror or error}.") from error
     os.close(handle)
     temporary = Path(name)
     try:
@@ -51,7 +54,7 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # bad text, bad JSON, or JSON nested without end
         raise InputError(f"Cannot read {path}: {error}.") from error
 
 

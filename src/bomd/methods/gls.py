@@ -18,8 +18,9 @@ class Gls(Method):
     they train with cross-entropy first.
     Differs: every class is smoothed on its own against 1/2. Since targets outside [0, 1] push logits for ever, the
     push beyond the label ends at a limit, while the label itself goes on to count, and the learning rate falls to a
-    tenth after the start; without a start (very short runs) the lower rate applies throughout. On clean phantoms it
-    ends far below cross-entropy: with few positives, the logits of all images slide down together.
+    tenth after the start; without a start (very short runs) the lower rate applies throughout.
+    Found: with right labels it ends far below cross-entropy: with few positives, the logits of all images slide down
+    together.
     Cost: 1.
     """
 

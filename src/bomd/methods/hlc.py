@@ -30,7 +30,7 @@ class Hlc(Method):
     image, where the release keeps them by their order in the batches; rows that are corrected end with "No Finding"
     exactly where no finding is left. The size of a set does not change otherwise, so labels that are merely missing
     or added stay so.
-    Weakness: rare findings never become as probable as common ones, so that sets with a rare finding are replaced by
+    Found: rare findings never become as probable as common ones, so that sets with a rare finding are replaced by
     "No Finding". On phantoms with right labels this made about 3.5 % of them wrong and cost several points of AUC;
     with `threshold` 0 the network does as well as plain cross-entropy.
     Cost: 1.1.

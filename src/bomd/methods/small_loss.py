@@ -18,6 +18,9 @@ class SmallLoss(Method):
     Paper: the first half of DivideMix (Li et al., ICLR 2020), which the BoMD paper compares its detection with.
     Differs: nothing is mixed or guessed, and the division is made once. The short training follows the recipe's
     schedule over `warmup` epochs. Images left out have no labels to learn from.
+    Found: with right labels it is far behind plain cross-entropy: images with findings have the larger losses, and
+    hardly any finding is left to learn from. With very heavy noise on whole images what it leaves out is nearly all
+    wrong, and it was ahead of every other method on phantoms and X-rays.
     Cost: 1.2.
     """
 

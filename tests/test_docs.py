@@ -1,0 +1,273 @@
+"""The documentation builds without a warning, points nowhere in vain, needs no network, and says what the code does."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.main import get_command
+
+import bomd
+from bomd.cli import app
+from bomd.config import parse
+from bomd.data.datasets import folder
+from bomd.files import read_json
+from bomd.measure.experiment import make_method
+from bomd.methods import METHODS
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+BY_HAND = [DOCS / name for name in ("index.md", "start.md", "your-data.md")]
+LARGEST_PICTURE = 150_000
+
+
+@functools.cache
+def script(name: str) -> ModuleType:
+    """A module of scripts/, which may import its neighbours there as it does when it is run."""
+    sys.path.insert(0, str(ROOT / "scripts"))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(ROOT / "scripts"))
+
+
+# ---- what is generated ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "methods.md",
+        "paper-and-release.md",
+        *(f"reference/{page}.md" for page in ("command-line", "settings", "python", "building")),
+    ],
+)
+def test_generated_pages_are_what_the_code_says(name: str) -> None:
+    assert (DOCS / name).read_text() == script("docs_pages").PAGES[name](), "run: python scripts/docs_pages.py"
+
+
+def test_every_generated_page_is_tested() -> None:
+    assert len(script("docs_pages").PAGES) == 6
+
+
+def test_how_it_works_says_what_its_numbers_say() -> None:
+    numbers = read_json(DOCS / "images" / "how" / "numbers.json")
+    assert (DOCS / "how-it-works.md").read_text() == script("how_it_works_page").page(numbers)
+
+
+def test_the_new_label_on_the_page_follows_from_the_formula_on_it() -> None:
+    """(1 - lambda) y + lambda (gamma + (1 - gamma) v), and 0 where neither the image nor a voter has the class."""
+    numbers = read_json(DOCS / "images" / "how" / "numbers.json")
+    weight, uniform, example = numbers["graph_weight"], numbers["uniform"], numbers["contradicting"]
+    for name, vote, new in zip(numbers["classes"], numbers["vote"], numbers["proposed"], strict=True):
+        votes = sum(name in voter["given"] for voter in numbers["voters"])
+        assert vote == pytest.approx(votes / numbers["neighbours"])
+        given = float(name in example["given"])
+        expected = (1 - weight) * given + weight * (uniform + (1 - uniform) * vote) if given or vote else 0
+        assert new == pytest.approx(expected, abs=2e-3)
+
+
+def test_the_margins_on_the_page_follow_from_the_scores_beside_them() -> None:
+    numbers = read_json(DOCS / "images" / "how" / "numbers.json")
+    for example in (numbers["agreeing"], numbers["contradicting"]):
+        scores = dict(zip(numbers["classes"], example["scores"], strict=True))
+        lowest = min(scores[name] for name in example["given"])
+        highest = max(score for name, score in scores.items() if name not in example["given"])
+        assert example["margin"] == pytest.approx(lowest - highest, abs=3e-3)
+    assert numbers["agreeing"]["margin"] > 0 >= numbers["contradicting"]["margin"]
+
+
+def test_the_histogram_counts_every_image_once() -> None:
+    numbers = read_json(DOCS / "images" / "how" / "numbers.json")
+    changed, unchanged = (sum(numbers["margins"][key]) for key in ("changed", "unchanged"))
+    assert changed + unchanged == numbers["images"]
+    assert changed / numbers["images"] == pytest.approx(numbers["detection"]["base_rate"], abs=1e-3)
+
+
+def test_the_figures_of_how_it_works_are_there_and_small() -> None:
+    names = set(script("how_it_works_figures").FIGURES)
+    found = {path.stem: path.stat().st_size for path in (DOCS / "images" / "how").glob("*.svg")}
+    assert set(found) == names
+    assert max(found.values()) < LARGEST_PICTURE
+    page = (DOCS / "how-it-works.md").read_text()
+    assert all(f"(images/how/{name}.svg)" in page for name in names)
+
+
+# ---- what is written by hand ------------------------------------------------------------------------------------
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    listed = [name for names in script("docs_pages").PUBLIC.values() for name in names]
+    assert sorted(listed) == sorted(bomd.__all__)
+
+
+def test_commands_and_options_in_the_pages_exist() -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    seen = set()
+    for page in BY_HAND:
+        for name, rest in re.findall(r"(?:^|`)bomd (\w+)([^`\n]*)", page.read_text(), flags=re.MULTILINE):
+            assert name in commands, f"{page.name}: bomd {name}"
+            known = {flag for one in commands[name].params for flag in (*one.opts, *one.secondary_opts)}
+            assert set(re.findall(r"(?<= )--?[a-z][\w-]*", rest.partition("#")[0])) <= known, f"{page.name}: {rest}"
+            seen.add(name)
+    assert {"demo", "run", "report", "predict"} <= seen
+
+
+def test_the_recipe_of_your_own_data_is_one() -> None:
+    (recipe,) = re.findall(r"```toml\n(.*?)```", (DOCS / "your-data.md").read_text(), flags=re.DOTALL)
+    config = parse(tomllib.loads(recipe), METHODS)
+    make_method(config)
+    assert config.train["dataset"] == "folder"
+
+
+def test_settings_named_in_the_pages_exist() -> None:
+    known = set(re.findall(r"^\| `(\w+\.\w+)`", (DOCS / "reference" / "settings.md").read_text(), flags=re.MULTILINE))
+    known |= set(re.findall(r"^\| `(\w+\.\w+)`", (DOCS / "methods.md").read_text(), flags=re.MULTILINE))
+    assert {"fit.epochs", "bomd.neighbours"} <= known
+    named = {key for page in BY_HAND for key in re.findall(r"`((?:bomd|fit|images|device)\.\w+)", page.read_text())}
+    assert named
+    assert named <= known
+
+
+def test_the_tables_of_your_own_data_are_read_as_the_page_says(tmp_path: Path) -> None:
+    wide, listed = re.findall(r"```csv\n(.*?)```", (DOCS / "your-data.md").read_text(), flags=re.DOTALL)
+    for name in ("a17.png", "b02.dcm", "c03.png"):  # what is in them is not looked at before images are needed
+        Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(tmp_path / name, "PNG")
+    (tmp_path / "labels.csv").write_text(wide)
+    table = folder.read(tmp_path)
+    assert table.classes == ("Effusion", "Mass", "No Finding")
+    np.testing.assert_array_equal(table.values, [[1, 0, 0], [0, np.nan, 0], [0, 0, 1]])
+    assert table.patients is not None
+    assert table.patients.tolist() == ["p1", "p2", "p2"]
+    (tmp_path / "labels.csv").write_text(listed)
+    np.testing.assert_array_equal(folder.read(tmp_path).values, [[1, 1, 0], [0, 1, 0], [0, 0, 1]])
+
+
+# ---- how the site is put together -------------------------------------------------------------------------------
+
+
+def pages_of(menus: list[object]) -> list[str]:
+    """Every page in a navigation, in order."""
+    found: list[str] = []
+    for item in menus:
+        if isinstance(item, str):
+            found.append(item)
+        elif isinstance(item, dict):
+            for value in item.values():
+                found += pages_of(value) if isinstance(value, list) else [value]
+    return found
+
+
+def test_the_navigation_is_made_of_the_pages_that_exist(tmp_path: Path) -> None:
+    for name in ("index.md", "start.md", "new-page.md", "reference/python.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("# Title\n")
+    pages = pages_of(script("docs_hook").navigation(tmp_path))
+    assert pages == ["index.md", "start.md", "reference/python.md", "contributing.md", "changelog.md", "new-page.md"]
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "expected"),
+    [
+        ("datasets.md", "[folder](../README.md#your-own-data)", "[folder](your-data.md)"),
+        ("reference/python.md", "[top](../../README.md)", "[top](../index.md)"),
+        ("start.md", "[how](../CONTRIBUTING.md)", "[how](contributing.md)"),
+        ("start.md", "[table](../results/demo.csv)", "table (`results/demo.csv`)"),
+        ("contributing.md", "[speed](docs/speed.md#a)", "[speed](speed.md#a)"),
+        ("start.md", "[demo](demo.md#b)", "[demo](demo.md#b)"),
+        ("start.md", "[web](https://example.org/README.md)", "[web](https://example.org/README.md)"),
+        ("start.md", "![picture](images/phantom.jpg)", "![picture](images/phantom.jpg)"),
+    ],
+)
+def test_links_out_of_the_pages_lead_to_their_place_on_the_site(page: str, link: str, expected: str) -> None:
+    assert script("docs_hook").with_own_links(link, page) == expected
+
+
+@dataclass
+class Html(HTMLParser):
+    """Where a page points, what it loads, and which places in it can be pointed at."""
+
+    links: list[str] = field(default_factory=list)
+    loaded: list[str] = field(default_factory=list)
+    anchors: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attributes}
+        self.anchors |= {found[name] for name in ("id", "name") if name in found}
+        if tag == "a" and "href" in found:
+            self.links.append(found["href"])
+        elif tag == "link" and "href" in found:
+            self.loaded.append(found["href"])
+        self.loaded += [found[name] for name in ("src", "data", "poster", "srcset") if name in found]
+        self.loaded += re.findall(r"url\(([^)]*)\)", found.get("style", ""))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Html]:
+    """The built site, each page read; warnings are errors."""
+    place = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(place)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    pages = {}
+    for path in place.rglob("*.html"):
+        pages[path] = Html()
+        pages[path].feed(path.read_text())
+    return pages
+
+
+@pytest.mark.slow
+def test_every_page_is_on_the_site(site: dict[Path, Html]) -> None:
+    built = {path.name for path in site}
+    assert {path.with_suffix(".html").name for path in DOCS.rglob("*.md")} <= built
+    assert "contributing.html" in built
+
+
+@pytest.mark.slow
+def test_links_and_pictures_of_the_site_lead_somewhere(site: dict[Path, Html]) -> None:
+    checked = 0
+    for path, page in site.items():
+        if path.name == "404.html":
+            continue  # its addresses start at the root, for it may be shown anywhere
+        for target in [*page.links, *page.loaded]:
+            if re.match(r"[a-z]+:", target):
+                continue
+            name, _, anchor = unquote(target).partition("#")
+            place = (path.parent / name).resolve() if name else path
+            assert place.is_file(), f"{path.name} points to {target}"
+            if anchor and place in site:
+                assert anchor in site[place].anchors, f"{path.name} points to {target}"
+            checked += 1
+    assert checked > 500
+
+
+@pytest.mark.slow
+def test_nothing_is_loaded_from_elsewhere(site: dict[Path, Html]) -> None:
+    for path, page in site.items():
+        assert [target for target in page.loaded if re.match(r"(https?:)?//", target)] == [], path.name
+    folder_of_site = min(site, key=lambda path: len(path.parts)).parent
+    for sheet in folder_of_site.rglob("*.css"):
+        text = sheet.read_text()
+        assert not re.search(r"url\(\s*[\"']?(https?:)?//", text), sheet.name
+        assert "@import" not in text, sheet.name
+
+
+@pytest.mark.slow
+def test_the_site_is_small(site: dict[Path, Html]) -> None:
+    folder_of_site = min(site, key=lambda path: len(path.parts)).parent
+    assert sum(path.stat().st_size for path in folder_of_site.rglob("*") if path.is_file()) < 12_000_000
