@@ -93,4 +93,4 @@ def audit(
         say(line)
     say(f"Labels: {found.directory / 'labels_clean.csv'}")
     say(f"Report: {found.directory / 'report.html'}")
-    say(f"Next, let a person decide: bomd review {found.run.directory}")
+    say(f"Next, let a person decide: bomd review {found.directory}")

@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="A finished run directory.")]
+RunDirectory = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A finished run, or a folder with one, such as that of an audit.")
+]
 
 
 def review(
@@ -28,8 +30,9 @@ def review(
     """
     from bomd.review import server
     from bomd.review.decisions import FILE, Journal, only_server
-    from bomd.review.evidence import open_evidence
+    from bomd.review.evidence import only_run, open_evidence
 
+    run = only_run(run)
     evidence = open_evidence(run, originals=originals)
     with server.listen(port) as listener:
         place = f"http://127.0.0.1:{listener.getsockname()[1]}/"
@@ -62,8 +65,10 @@ def decisions(
     """
     from bomd.review.agreement import agreement
     from bomd.review.decisions import FILE, current, read_events
+    from bomd.review.evidence import only_run
     from bomd.review.export import write_csv
 
+    run = only_run(run)
     path = out or run / "reviewed.csv"
     reviewed = write_csv(run, path)
     found = agreement(current(read_events(run / FILE, reviewed.labels.classes)), reviewed.labels.classes)

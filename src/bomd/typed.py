@@ -23,7 +23,7 @@ def arguments(function: Callable[..., Any], given: Mapping[str, Any], where: str
     """
     bound = set(function.keywords) if isinstance(function, functools.partial) else set()
     plain = function.func if isinstance(function, functools.partial) else function
-    hints = typing.get_type_hints(plain.__init__ if inspect.isclass(plain) else plain)
+    hints = _hints(plain.__init__ if inspect.isclass(plain) else plain)
     parameters = {
         name: parameter for name, parameter in inspect.signature(plain).parameters.items() if name not in bound
     }
@@ -93,7 +93,7 @@ def _convert_dataclass(value: Any, hint: Any, where: str) -> Any:
     if isinstance(value, hint):
         return value
     given = table(value, where)
-    hints = typing.get_type_hints(hint)
+    hints = _hints(hint)
     known = [item.name for item in fields(hint)]
     for name in given:
         if name not in known:
@@ -115,3 +115,9 @@ def _convert_sequence(value: Any, origin: Any, inner: tuple[Any, ...], where: st
         kinds = [inner[0] if inner else Any] * len(value)
     items = [convert(item, kind, where) for item, kind in zip(value, kinds, strict=True)]
     return items if origin is list else tuple(items)
+
+
+@functools.cache
+def _hints(declared: Any) -> dict[str, Any]:
+    """Types of a signature or a dataclass; finding them out takes most of the time of planning hundreds of runs."""
+    return typing.get_type_hints(declared)

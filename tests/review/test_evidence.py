@@ -13,7 +13,7 @@ from bomd.errors import InputError
 from bomd.files import write_json
 from bomd.measure.records import LabelRecord
 from bomd.measure.suspicion import suspicion_of
-from bomd.review.evidence import UNKNOWN, open_evidence, png, tint
+from bomd.review.evidence import UNKNOWN, only_run, open_evidence, png, tint
 from bomd.tables import Flags, LabelTable
 
 GIVEN = np.asarray([[1, 0], [0, 1], [0, 1], [np.nan, 0]], dtype=np.float32)
@@ -140,3 +140,15 @@ def test_a_damaged_place_of_images_is_refused(run: Path, store: object) -> None:
     write_json(run / "images.json", {"store": store})
     with pytest.raises(InputError, match=r"images\.json"):
         open_evidence(run)
+
+
+def test_a_folder_with_one_run_stands_for_it(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    first = four(tmp_path / "runs" / "one")
+    write_json(first / "result.json", {})
+    assert only_run(first) == only_run(tmp_path) == first
+    write_json(four(tmp_path / "runs" / "two") / "result.json", {})
+    with pytest.raises(InputError, match="2 runs are in"):
+        only_run(tmp_path)
+    assert only_run(tmp_path / "nothing") == tmp_path / "nothing"

@@ -131,6 +131,16 @@ class Evidence:
         }
 
 
+def only_run(place: Path) -> Path:
+    """The run directory that is meant: this one, or the only one below it."""
+    if (place / "labels.npz").exists() or not place.is_dir():
+        return place
+    found = sorted(file.parent for file in place.glob("**/labels.npz") if (file.parent / "result.json").exists())
+    if len(found) > 1:
+        raise InputError(f"{len(found)} runs are in {place}, such as {found[0]} and {found[1]}: name one of them.")
+    return found[0] if found else place
+
+
 def open_evidence(directory: Path, *, originals: bool = False) -> Evidence:
     """Open a finished run.
 
