@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import html
+import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from bomd.files import write_text
 from bomd.reproduce import ARTEFACTS
-from bomd.reproduce.artefact import Setting
-from bomd.reproduce.claims import claims, how_certain
+from bomd.reproduce.artefact import Material, Setting
+from bomd.reproduce.claims import against_all, claims, context, how_certain
+from bomd.reproduce.claims.words import NO_RUNS
 from bomd.reproduce.facts import facts
 from bomd.reproduce.work import Made, Place, gather, plan
 from bomd.reproduce.writing import read_index
@@ -19,6 +23,17 @@ RECIPES = {
     "phantom": "generated images with known noise",
     "nih-64": "a part of NIH ChestX-ray14 at 64 px, tested on OpenI and NIH-Google",
 }
+# Where other methods were run on like data.
+ELSEWHERE = {
+    "phantom": (Setting("demo", overrides=("name=methods-demo",)), "4,000 phantoms; see [here](methods-demo.md)"),
+}
+FOLDED = (
+    "-tests",
+    "-paper-",
+    "per-finding",
+    "-summary",
+    "hyper-parameters",
+)  # in the names of parts that few will read
 PAGE, IMAGES = "reproduced.md", Path("images") / "reproduced"  # pictures lie beside the page, for sites made of docs/
 
 
@@ -39,9 +54,8 @@ def pictures(recipe: str, results: Path = RESULTS) -> list[Path]:
 
 
 def page(results: Path = RESULTS) -> str:
-    holds = "\n".join(what_holds(recipe, results) for recipe in RECIPES)
-    made = "\n".join(shown(recipe, results) for recipe in RECIPES)
-    about = "\n".join(f"- `{recipe}`: {words}" for recipe, words in RECIPES.items())
+    about = "\n".join(f"- [`{recipe}`](#{recipe}): {words}" for recipe, words in RECIPES.items())
+    parts = "\n".join(part for recipe in RECIPES for part in (what_holds(recipe, results), shown(recipe, results)))
     return f"""# The paper's tables and figures, made anew
 
 Written by `scripts/reproduce_pages.py` from `results/`. `bomd reproduce --list` shows every table and figure with its
@@ -49,48 +63,76 @@ label in the paper; `bomd reproduce NAME --recipe RECIPE` does the runs that are
 
 {about}
 
-None of them is a setting of the paper, whose numbers therefore stand in tables of their own.
+None of them is a setting of the paper, whose numbers therefore stand in tables of their own. For each recipe, first
+what holds of the paper's claims and what does not, then the figures, then the tables. Long tables, tests and the
+paper's own numbers are folded: click on a title to see them.
 
-## What holds here and what does not
-
-{holds}
-{made}"""
+{parts}"""
 
 
 def what_holds(recipe: str, results: Path = RESULTS) -> str:
     """The paper's claims, and what the records say about each."""
-    setting = Setting(recipe)
-    place = Place.of(setting, Path("nowhere"), results)
-    found = gather(plan([ARTEFACTS["noise-grid"]], setting, Made()), setting, place)["noise-grid"]
-    lines = [f"### {recipe}: the claims", ""]
+    found = _material(Setting(recipe), results)
+    lines = [f"## {recipe}", "", f"### {recipe}: what holds and what does not", ""]
     if not found.records:
         return "\n".join([*lines, f"No run of recipe {recipe} is recorded.", ""])
-    lines += [f"The noise grid: {' '.join(facts(found))} {how_certain(found)}", ""]
+    lines += [f"The noise grid: {' '.join(facts(found))} {how_certain(found)}", "", "To be kept in mind:", ""]
+    lines += [f"- {note}" for note in context(found)]
+    lines += ["", "What the paper says, and what is found here:", ""]
     for claim in claims(found):
         lines += [f"- **The paper: {claim.paper}**", *(f"    - {sentence}" for sentence in claim.here)]
+        if recipe in ELSEWHERE and claim.paper == against_all(found).paper:
+            setting, link = ELSEWHERE[recipe]
+            others = against_all(_material(setting, results)).here
+            lines += [f"    - {sentence} ({link})" for sentence in others if sentence != NO_RUNS]
     return "\n".join([*lines, ""])
 
 
+def _material(setting: Setting, results: Path) -> Material:
+    """The noise grid of a recipe, with all records of it."""
+    place = Place.of(setting, Path("nowhere"), results)
+    return gather(plan([ARTEFACTS["noise-grid"]], setting, Made()), setting, place)["noise-grid"]
+
+
 def shown(recipe: str, results: Path = RESULTS) -> str:
-    """Every table and figure that was made, as it was written."""
-    folder = results / "reproduced" / recipe
-    index, parts = read_index(folder), [f"## {recipe}: tables and figures", ""]
-    for name, artefact in ARTEFACTS.items():
-        if name not in index:
-            continue
-        parts += [f"### {recipe}: {name}", "", f"{artefact.what} In the paper: `{artefact.paper}`.", ""]
-        said: set[str] = set()  # notes that several parts of an artefact have in common stand there once
-        for stem in index[name]:
-            lines = (folder / f"{stem}.md").read_text(encoding="utf-8").splitlines()
-            text = "\n".join(line for line in lines if line not in said)
-            said |= {line for line in lines if line.startswith("- ")}
-            parts += [text.replace(f"]({stem}.svg)", f"]({IMAGES.as_posix()}/{recipe}/{stem}.svg)"), ""]
-            forms = [suffix for suffix in (".csv", ".tex", ".png") if (folder / f"{stem}{suffix}").exists()]
-            parts += [f"Also as {', '.join(f'`results/reproduced/{recipe}/{stem}{suffix}`' for suffix in forms)}.", ""]
+    """Every figure and table that was made, as it was written."""
+    index, parts = read_index(results / "reproduced" / recipe), list[str]()
+    for kind in ("figure", "table"):
+        parts += [f"### {recipe}: {kind}s", ""]
+        for name, artefact in ARTEFACTS.items():
+            if artefact.kind == kind and name in index:
+                parts += [f"#### {recipe}: {name}", "", f"{artefact.what} In the paper: `{artefact.paper}`.", ""]
+                parts += _parts(recipe, index[name], results)
     missing = [name for name in ARTEFACTS if name not in index]
     if missing:
         parts += [f"Not made for recipe {recipe}: {', '.join(missing)}.", ""]
     return "\n".join(parts)
+
+
+def _parts(recipe: str, stems: Sequence[str], results: Path) -> list[str]:
+    """The files of one artefact; what few will read is folded."""
+    folder, parts = results / "reproduced" / recipe, list[str]()
+    said: set[str] = set()  # notes that several parts of an artefact have in common stand there once
+    for stem in stems:
+        lines = (folder / f"{stem}.md").read_text(encoding="utf-8").splitlines()
+        kept = [line for line in lines if line not in said]
+        said |= {line for line in lines if line.startswith("- ")}
+        title = kept[0].strip("*")
+        folded = any(mark in stem for mark in FOLDED)
+        if folded:
+            parts += [f'<details markdown="1"><summary>{_html(title)}</summary>', ""]
+            kept = kept[1:]
+        text = "\n".join(kept).strip()
+        parts += [text.replace(f"]({stem}.svg)", f"]({IMAGES.as_posix()}/{recipe}/{stem}.svg)"), ""]
+        forms = [suffix[1:] for suffix in (".csv", ".tex", ".png") if (folder / f"{stem}{suffix}").exists()]
+        parts += [f"As {' and '.join(forms)}: `results/reproduced/{recipe}/{stem}`.", ""]
+        parts += ["</details>", ""] if folded else []
+    return parts
+
+
+def _html(text: str) -> str:
+    """A line of Markdown in which characters are escaped, for a place that is not Markdown."""
+    return html.escape(re.sub(r"\\(.)", r"\1", html.unescape(text)), quote=False)
 
 
 if __name__ == "__main__":

@@ -336,6 +336,16 @@ def test_votes_leave_out_what_is_not_defined() -> None:
     assert (sample(macro["precision"]).mean, sample(macro["recall"]).mean) == (pytest.approx(0.1), pytest.approx(0.2))
 
 
+def test_votes_that_one_run_alone_can_judge_are_not_drawn() -> None:
+    def one_seed(config: Config) -> dict[str, Any]:
+        made = result(config)
+        made["votes"]["thresholds"][2]["entry"]["micro"]["precision"] = None if config.seed else 0.9
+        return made
+
+    (made,) = FIGURES["votes"].make(material("votes", make=one_seed))
+    assert points(made.figure.axes[1])["$p_s$ = 0.4"] == pytest.approx([np.nan, 0.51, np.nan], nan_ok=True)
+
+
 def test_a_missing_level_does_not_change_the_look_of_the_others() -> None:
     def colours(made: Drawing) -> dict[str, str]:
         return {bars.get_label(): bars.lines[0].get_color() for bars in made.figure.axes[0].containers}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import re
 import shutil
 from pathlib import Path
 from types import ModuleType
@@ -61,3 +62,20 @@ def test_a_page_without_any_result_says_what_is_missing(tmp_path: Path) -> None:
     text = script().page(tmp_path)
     assert "No run of recipe phantom is recorded." in text
     assert "Not made for recipe nih-64: noise-grid, main-results" in text
+
+
+def test_claims_come_before_figures_and_figures_before_tables_which_are_folded() -> None:
+    text = script().page()
+    for recipe in script().RECIPES:
+        places = [
+            text.index(f"### {recipe}: {part}\n") for part in ("what holds and what does not", "figures", "tables")
+        ]
+        assert places == sorted(places)
+    assert text.count("<details") == text.count("</details>") > 0
+    open_parts = re.sub(r"<details.*?</details>", "", text, flags=re.DOTALL)
+    assert "The paper's, another setting" in text
+    assert "The paper's, another setting" not in open_parts
+
+
+def test_a_title_is_the_same_where_it_is_not_markdown() -> None:
+    assert script()._html(r"AUC at (p\_s, p\_l) &lt; 1 & more") == "AUC at (p_s, p_l) &lt; 1 &amp; more"

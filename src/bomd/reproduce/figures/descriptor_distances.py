@@ -102,17 +102,21 @@ def _sample(found: Sequence[Done], name: str, kind: str, measure: str) -> Sample
     return gather.over_seeds(found, value)
 
 
+def _closer(classes: Sequence[Mapping[str, Any]], kind: str) -> str:
+    gaps = [gap for item in classes if (gap := item[kind]["gap"]) is not None]
+    return f"{sum(gap > 0 for gap in gaps)} of {len(gaps)}"
+
+
 def _caption(material: Material, found: Sequence[Done]) -> str:
     first, space = found[0], found[0].result["space"]
-    gaps = [gap for item in space["classes"] if (gap := item[DRAWN]["gap"]) is not None]
-    closer = sum(gap > 0 for gap in gaps)
+    closer, by_cosine = (_closer(space["classes"], kind) for kind in (DRAWN, "cosine"))
     return (
         "Distance of an image's nearest descriptor to the vector of a class, for images that have the class (filled) "
         f"and that do not (dashed); each histogram is scaled to one. Drawn is seed {first.config.seed}, "
         f"{int(space['images']):,} images without added noise; those that have the class lie closer on average in "
-        f"{closer} of {len(gaps)} classes. AUROC is that of closeness and the gap lies between the two means, both "
-        "averaged over seeds; mean distances and cosines are in the summary beside it. "
-        + gather.provenance(material, found, bars=False)
+        f"{closer} classes, and by cosine, which ignores the length of a descriptor, in {by_cosine}. AUROC is that "
+        "of closeness and the gap lies between the two means, both averaged over seeds; mean distances and "
+        "cosines are in the summary beside it. " + gather.provenance(material, found, bars=False)
     )
 
 

@@ -41,6 +41,7 @@ def make(material: Material) -> list[Sheet | Drawing]:
                     samples = [_sample(_some(found, test, method, noise), test) for noise in noises]
                     if any(samples):
                         series(axes, [level + SHIFT * (place - 1) for level in levels], samples, look)
+                axes.set_xlim(-0.06, LEVELS[-1] + 0.06)  # room for the first label and the last bar
                 axes.set_xticks(levels, [f"{level:g}" for level in levels])
                 if test == tests[0]:
                     axes.set_title(f"$p_s$ = {share:g}")
@@ -56,11 +57,20 @@ def make(material: Material) -> list[Sheet | Drawing]:
             rows.append([test, method, *noise, *mean, findings, gather.names_of(some)])
     title = "Mean AUC over the noise grid, mean and sample standard deviation over seeds."
     caption = (
-        "Mean AUC over findings of the test set against the chance that a label flips; the panels differ in the share "
-        "of training images with noise. At 0 no noise was added, which is the same run in all panels. "
-        + gather.provenance(material, found)
+        f"Mean AUC over findings ({_averaged(found, tests)}) against the chance that a label flips; the panels "
+        "differ in the share of training images with noise. At 0 no noise was added, which is the same run in all "
+        "panels. " + gather.provenance(material, found)
     )
     return [Drawing(NAME, figure, caption, Sheet(NAME, title, HEADS, rows))]
+
+
+def _averaged(found: Sequence[Done], tests: Sequence[str]) -> str:
+    """How many findings the mean is over, on each test set."""
+    counts = {
+        test: {len(one.result["tests"][test]["averaged"]) for one in found if test in one.result["tests"]}
+        for test in tests
+    }
+    return "; ".join(f"{gather.between(sorted(numbers))} on {test}" for test, numbers in counts.items() if numbers)
 
 
 def _some(found: Sequence[Done], test: str, method: str, noise: Noise) -> list[Done]:

@@ -41,7 +41,7 @@ def make(material: Material) -> list[Sheet | Drawing]:
         for row, measure in zip(panels, MEASURES, strict=True):
             for panel, task in zip(row, TASKS, strict=True):
                 for noise, runs in by_noise.items():
-                    series(panel, steps, [_sample(runs, step, task, "micro", measure) for step in steps], LOOKS[noise])
+                    series(panel, steps, [_drawn(runs, step, task, measure) for step in steps], LOOKS[noise])
                 share_axis(panel, measure if task == TASKS[0] else "", whole=True)
                 panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         letter(panels[0][0], "a", "findings set by votes")
@@ -67,6 +67,12 @@ def _sample(runs: Sequence[Done], step: int, task: str, mean: str, measure: str)
     return gather.over_seeds(runs, value)
 
 
+def _drawn(runs: Sequence[Done], step: int, task: str, measure: str) -> Sample | None:
+    """Only what every run has: the few labels that reach many votes in one run alone would pass for a mean."""
+    sample = _sample(runs, step, task, "micro", measure)
+    return sample if sample is not None and sample.count == len(runs) else None
+
+
 def _row(material: Material, task: str, mean: str, runs: Sequence[Done], step: int) -> list[Cell]:
     numbers = gather.means(material, runs, [_sample(runs, step, task, mean, measure) for measure in MEASURES])
     return [task, mean, *runs[0].noise, step, *numbers, gather.names_of(runs)]
@@ -78,8 +84,9 @@ def _caption(material: Material, found: Sequence[Done], most: int) -> str:
         f"What the votes of an image's {most} neighbours are worth at p_l = 0.2: a finding is set if at least so many "
         "neighbours have it as a given label. (a) Findings so set against the clean ones. (b) Given labels that differ "
         "from the label so set are taken for wrong, and compared with those that are. All labels count alike (micro); "
-        "means over findings (macro) are among the numbers. No point is drawn where nothing is set or flagged. Judged "
-        f"on {judged} images. " + gather.provenance(material, found)
+        "means over findings (macro) are among the numbers. No point is drawn where nothing is set or flagged in some "
+        "run; before that, few labels are behind a precision. Judged on "
+        f"{judged} images. " + gather.provenance(material, found)
     )
 
 

@@ -41,8 +41,8 @@ NOTES = {
 }
 ROWS = {"language-models": "language", "stage-one": "stage"}  # how rows of the paper's one table for both begin
 ONE_SIDED = (
-    "One-sided p that the recipe's own BoMD is no better than the variant, by the paper's z-test and by Welch's "
-    "t-test; not corrected for the number of comparisons."
+    "p is one-sided: how often so large a lead over the variant would be seen if there were none, by the paper's "
+    "z-test and by Welch's t-test; not corrected for the number of comparisons."
 )
 
 

@@ -14,10 +14,11 @@ from bomd.reproduce.artefact import Cell, Material, Mean, Setting
 Entry = Sequence[Config]  # the runs of one place in a table, a seed each
 TESTS = ["difference", "z-test p", "Welch p"]
 HOW_TESTED = (
-    "One-sided p that BoMD is no better. The z-test is the paper's: it divides by the other's standard deviation over "
-    "seeds and ignores BoMD's own and the number of seeds. Welch's t-test takes both into account. Neither is "
-    "corrected for the number of comparisons."
+    "p is one-sided: how often so large a lead of BoMD would be seen if it were no better. The z-test is the paper's: "
+    "it divides by the other's standard deviation over seeds and ignores BoMD's own and the number of seeds. Welch's "
+    "t-test takes both into account. Neither is corrected for the number of comparisons."
 )
+LEAST = 1e-300
 HELD_OUT_NOTE = "Held-out patients are of the training set, judged by their labels before noise was added."
 
 
@@ -65,6 +66,6 @@ def compared(one: Mean, other: Mean) -> list[Cell]:
     return [round(one.sample.mean - other.sample.mean, 4), *(significant(p) for p in p_values)]
 
 
-def significant(p: float | None) -> float | None:
-    """Three digits of a p-value."""
-    return None if p is None else float(f"{p:.3g}")
+def significant(p: float | None) -> float | str | None:
+    """Three digits of a p-value; one too small for the computer is not 0."""
+    return f"< {LEAST:g}" if p == 0 else None if p is None else float(f"{p:.3g}")
