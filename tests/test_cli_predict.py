@@ -93,6 +93,25 @@ def test_table_marks_what_reaches_its_threshold(
     assert "Mass" not in shown
 
 
+def test_a_table_does_not_speak_of_thresholds_that_there_are_not(
+    model: Path, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bomd("predict", model, images) == 0
+    assert "Of findings that do not reach a threshold the 3 most probable are shown" in capsys.readouterr().out
+    models.save(model / "model", [build("small", len(CLASSES), seed=1)], CLASSES, 32)
+    assert bomd("predict", model, images) == 0
+    shown = capsys.readouterr().out
+    assert "Of all findings the 3 most probable are shown" in shown
+    assert "The model has no thresholds" in shown
+
+
+def test_the_folder_of_an_audit_stands_for_its_run(model: Path, images: Path, tmp_path: Path) -> None:
+    for name in ("labels.npz", "result.json"):
+        (model / name).write_bytes(b"")
+    assert bomd("predict", tmp_path, images, "-o", tmp_path / "out.csv") == 0
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 3
+
+
 def test_a_table_in_a_file(model: Path, images: Path, tmp_path: Path) -> None:
     assert bomd("predict", model, images, "--format", "table", "-o", tmp_path / "out.md") == 0
     assert "● " in (tmp_path / "out.md").read_text()
@@ -145,6 +164,7 @@ def test_mistakes_get_one_line(model: Path, images: Path, capsys: pytest.Capture
         (["export", images, images / "x.onnx"], "No model in"),
         (["predict", model, images, "-o", images / "notes.txt" / "out.csv"], "notes.txt is not a folder"),
         (["predict", model, images, "-o", images], "it is a folder"),
+        (["predict", model, images, "-o", images / "out.docx"], "'out.docx' does not end in .csv, .json, .txt"),
         (["predict", model, images, "--heatmaps", images / "notes.txt"], "notes.txt is not a folder"),
     ):
         assert bomd(*words) == 2

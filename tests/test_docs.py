@@ -29,7 +29,10 @@ from bomd.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-BY_HAND = [DOCS / name for name in ("index.md", "start.md", "your-data.md")]
+BY_HAND = [
+    DOCS / f"{name}.md" for name in ("index", "start", "ten-minutes", "your-data", "review", "models", "ecosystem")
+]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 LARGEST_PICTURE = 150_000
 
 
@@ -113,16 +116,45 @@ def test_every_public_name_is_in_the_reference() -> None:
     assert sorted(listed) == sorted(bomd.__all__)
 
 
-def test_commands_and_options_in_the_pages_exist() -> None:
+def commands_in(text: str) -> list[list[str]]:
+    """The words after `bomd` of every command in a Markdown page, in a block of its own or in a line."""
+    blocks = r"^```(console|sh|bash|text|)\n(.*?)^```$"
+    lines = [line for _, block in re.findall(blocks, text, re.MULTILINE | re.DOTALL) for line in block.splitlines()]
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    lines += [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", prose)]
+    lines = [line.removeprefix("$ ").removeprefix(".venv/bin/").partition(" #")[0] for line in lines]
+    return [line.split()[1:] for line in lines if re.match(r"bomd [a-z]", line)]
+
+
+def test_commands_are_found_in_blocks_and_in_lines() -> None:
+    text = "```console\n$ bomd run a --seed 1  # --why\n```\n\nUse `bomd report\n--out b`.\n```python\nbomd = 1\n```\n"
+    assert commands_in(text) == [["run", "a", "--seed", "1"], ["report", "--out", "b"]]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_and_options_in_the_pages_exist(page: Path) -> None:
     commands = get_command(app).commands  # type: ignore[attr-defined]
-    seen = set()
-    for page in BY_HAND:
-        for name, rest in re.findall(r"(?:^|`)bomd (\w+)([^`\n]*)", page.read_text(), flags=re.MULTILINE):
-            assert name in commands, f"{page.name}: bomd {name}"
-            known = {flag for one in commands[name].params for flag in (*one.opts, *one.secondary_opts)}
-            assert set(re.findall(r"(?<= )--?[a-z][\w-]*", rest.partition("#")[0])) <= known, f"{page.name}: {rest}"
-            seen.add(name)
-    assert {"demo", "run", "report", "predict"} <= seen
+    for name, *words in commands_in(page.read_text()):
+        assert name in commands, f"bomd {name}"
+        known = {flag for one in commands[name].params for flag in (*one.opts, *one.secondary_opts)} | {"--help"}
+        options = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+        assert options <= known, f"bomd {name} has no {options - known}"
+
+
+def test_the_pages_show_the_commands_that_people_need() -> None:
+    seen = {words[0] for page in BY_HAND for words in commands_in(page.read_text())}
+    assert {"demo", "audit", "review", "run", "report", "predict", "export", "convert"} <= seen
+
+
+def test_the_first_page_leads_to_every_other() -> None:
+    named = set(re.findall(r"\]\(([\w/-]+\.md)\)", (DOCS / "index.md").read_text()))
+    assert named == {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")} - {"index.md"}
+
+
+def test_extras_are_those_that_there_are() -> None:
+    text = (DOCS / "start.md").read_text()
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE)) == set(extras) - {"dev"}
 
 
 def test_the_recipe_of_your_own_data_is_one() -> None:
@@ -137,8 +169,9 @@ def test_settings_named_in_the_pages_exist() -> None:
     known |= set(re.findall(r"^\| `(\w+\.\w+)`", (DOCS / "methods.md").read_text(), flags=re.MULTILINE))
     assert {"fit.epochs", "bomd.neighbours"} <= known
     named = {key for page in BY_HAND for key in re.findall(r"`((?:bomd|fit|images|device)\.\w+)", page.read_text())}
-    assert named
-    assert named <= known
+    python = {f"bomd.{name}" for name in (*bomd.__all__, *(path.stem for path in (ROOT / "src" / "bomd").iterdir()))}
+    assert named - python
+    assert named - python <= known
 
 
 def test_the_tables_of_your_own_data_are_read_as_the_page_says(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,9 +73,12 @@ def run(
 ) -> None:
     """Do one experiment. Interrupted or killed, the same command continues where it stopped.
 
+    With `--labels` no noise is added. Held-out patients are drawn so that each class is spread evenly, so that other
+    labels may hold out others: compare runs before and after a review on a test set.
+
     On several GPUs or machines: `torchrun --nproc-per-node 8 -m bomd.cli run RECIPE`; see docs/speed.md.
     """
-    from bomd import processes
+    from bomd import processes, progress
     from bomd.data.datasets.corrected import digest_of
     from bomd.learn.logs import DEFAULT
     from bomd.measure import experiment, report
@@ -84,6 +88,9 @@ def run(
     if labels is not None:
         given = [f"train.labels_from={labels.resolve()}", f'train.labels_digest="{digest_of(labels)}"']
     config = configure(recipe, method, seed, [*(overrides or ()), *given])
+    if labels is not None and config.noise:
+        config = replace(config, noise={})  # what people decided on must not be made wrong again
+        progress.say("The noise of the recipe is left out, because --labels says what is right.")
     done = experiment.run(config, root, loggers or DEFAULT)
     if not processes.first():
         return

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 SHOWN = 3  # findings of an image that the table has at least, and a drawing at most
 ABOVE = "above_threshold"  # the last column of a CSV
 
-ModelPlace = Annotated[Path, typer.Argument(help="A finished run, or its model folder.")]
+ModelPlace = Annotated[
+    Path, typer.Argument(help="A finished run, a folder with one such as that of an audit, or a model folder.")
+]
 
 
 class Format(StrEnum):
@@ -79,9 +81,11 @@ def predict(
     For example: bomd predict runs/demo/bomd/seed0-1a2b3c scans/ --format json -o findings.json --heatmaps heat/
     """
     from bomd.learn import model as models
+    from bomd.review.evidence import only_run
 
     _check_places(output, heatmaps)
-    opened = models.load(model)
+    form = form or _format_of(output)
+    opened = models.load(only_run(model))
     chosen = _choose(opened, finding)
     found, unreadable = _find(files)
     rows: list[Predicted] = []
@@ -91,7 +95,6 @@ def predict(
         rows = _rows(table, chosen)
     drawn = {} if heatmaps is None else _draw_all(opened, rows, heatmaps, everything=bool(finding))
     thresholds = {name: opened.thresholds.get(name) for name in chosen}
-    form = form or _format_of(output)
     if form is Format.json:
         text = _as_json(rows, unreadable, thresholds, drawn)
     elif form is Format.csv:
@@ -124,8 +127,9 @@ def export(
     """
     from bomd.learn import model as models
     from bomd.learn.export import export_onnx
+    from bomd.review.evidence import only_run
 
-    opened = models.load(model, "cpu")
+    opened = models.load(only_run(model), "cpu")
     difference = export_onnx(opened, output)
     print(f"{output}: {len(opened.classes)} findings at {opened.size} px; differs from PyTorch by {difference:.1g}")
 
@@ -209,7 +213,10 @@ def _free_name(stem: str, taken: set[str]) -> str:
 def _format_of(output: Path | None) -> Format:
     if output is None:
         return Format.table
-    return {".json": Format.json, ".txt": Format.table}.get(output.suffix.lower(), Format.csv)
+    known = {".csv": Format.csv, ".json": Format.json, ".txt": Format.table}
+    if output.suffix.lower() not in known:
+        raise InputError(f"The name {output.name!r} does not end in {', '.join(known)}: pass --format.")
+    return known[output.suffix.lower()]
 
 
 def _as_json(
@@ -275,8 +282,12 @@ def _as_table(rows: Sequence[Predicted], thresholds: Mapping[str, float | None],
     with console.capture() as captured:
         if rows:
             console.print(table)
+        without = [name for name, threshold in thresholds.items() if threshold is None]
         if rows and len(thresholds) > SHOWN:
-            console.print(f"Of findings below their threshold the first {SHOWN} are shown; CSV and JSON have all.")
+            others = "all findings" if len(without) == len(thresholds) else "findings that do not reach a threshold"
+            console.print(f"Of {others} the {SHOWN} most probable are shown; CSV and JSON have all.")
+        if rows and len(without) == len(thresholds):
+            console.print("The model has no thresholds: its README.md says why.")
     return captured.get()
 
 

@@ -76,9 +76,13 @@ def decisions(
     judged = int((reviewed.reviewers > 0).sum())
     print(f"{judged} of {len(reviewed.labels)} images are reviewed; {reviewed.unresolved.sum()} labels are unresolved.")
     for person in found["reviewers"]:
-        console.print(f"{person['name']}: {person['images']} images", markup=False)
+        console.print(f"{person['name']}: {_images(person['images'])}", markup=False)
     if found["shared"]:
         kappa = found["overall"]["kappa"]
         value = "not defined, since all judgements are the same" if kappa is None else f"{kappa:.2f}"
-        print(f"{found['measure']}'s kappa over {found['shared']} images that several people judged: {value}")
+        print(f"{found['measure']}'s kappa over {_images(found['shared'])} that several people judged: {value}")
     console.print(f"Reviewed labels: {path}", markup=False)
+
+
+def _images(count: int) -> str:
+    return "1 image" if count == 1 else f"{count} images"

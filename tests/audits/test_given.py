@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from bomd.audits.given import harmless, read_given, read_records
+from bomd.audits.given import read_given, read_records
+from bomd.data.datasets.corrected import harmless
 from bomd.errors import InputError
 from bomd.tables import LabelTable
 

@@ -14,6 +14,7 @@ from bomd.cli import main
 from bomd.errors import InputError
 from bomd.exchange import EXCHANGES, documents
 from bomd.exchange.judgement import Judgement, expectation, file_of, from_lists
+from bomd.files import write_json
 from bomd.measure.records import LabelRecord
 from bomd.tables import LabelTable
 
@@ -244,8 +245,6 @@ class TestDocuments:
 class TestCommand:
     @pytest.fixture
     def run(self, judgement: Judgement, tmp_path: Path) -> Path:
-        from bomd.files import write_json
-
         folder = tmp_path / "run"
         assert judgement.proposed is not None
         write_json(folder / "config.json", {"format": 1, "config": {}})
@@ -267,7 +266,8 @@ class TestCommand:
         ("words", "message"),
         [
             (("missing", "-o", "x.csv"), "No file or folder missing"),
-            (("RUN", "-o", "x.json"), "does not say how to write it"),
+            (("RUN", "-o", "x.json"), "does not say how to write it: pass one of table, parquet"),
+            ((".", "-o", "x.csv"), "No finished run in"),
             (("RUN", "-o", "x.csv", "--to", "cvart"), "Did you mean 'cvat'?"),
             (("RUN", "-o", "x", "--to", "run"), "only read"),
             (("RUN", "-o", "x.csv", "--set", "rot=3"), "unknown key 'rot'"),
@@ -277,10 +277,33 @@ class TestCommand:
     def test_mistakes_are_one_line(
         self, words: tuple[str, ...], message: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        places = {"RUN": run, "x.csv": tmp_path / "x.csv", "x.json": tmp_path / "x.json", "x": tmp_path / "x"}
+        (tmp_path / "empty").mkdir()
+        places = {
+            "RUN": run,
+            ".": tmp_path / "empty",
+            "x.csv": tmp_path / "x.csv",
+            "x.json": tmp_path / "x.json",
+            "x": tmp_path / "x",
+        }
         assert bomd("convert", *(places.get(word, word) for word in words)) == 2
         assert message in error(capsys)
         assert not (tmp_path / "x.csv").exists()
+
+    def test_the_folder_of_an_audit_and_patients_without_the_folder_of_their_table(
+        self, run: Path, judgement: Judgement, tmp_path: Path
+    ) -> None:
+        """A run tells patients of several tables apart by their folder, which is nobody else's business."""
+        assert judgement.given.patients is not None
+        assert judgement.proposed is not None
+        longer = replace(judgement.given, patients=np.char.add("/home/jane/tables:", judgement.given.patients))
+        LabelRecord(longer, judgement.proposed).save(run / "labels.npz")
+        settings = {"train": {"dataset": "folder", "root": "/home/jane/tables"}}
+        write_json(run / "config.json", {"format": 1, "config": settings})
+        write_json(run / "result.json", {})
+        assert bomd("convert", tmp_path, "-o", tmp_path / "x.csv") == 0
+        back = exchange.read(tmp_path / "x.csv").given
+        assert back.patients is not None
+        assert back.patients.tolist() == judgement.given.patients.tolist()
 
     def test_an_unfinished_run_says_so(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "labels.npz").write_bytes(b"PK")

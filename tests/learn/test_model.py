@@ -131,6 +131,8 @@ def test_a_model_from_before_there_were_architectures_opens(tmp_path: Path) -> N
         ({"classes": []}, "different names"),
         ({"networks": 2}, "network1.safetensors"),
         ({"networks": 10**9}, "'networks' is 1000000000"),
+        ({"networks": True}, "'networks' is missing or of the wrong kind"),
+        ({"thresholds": {"Mass": True}}, "the threshold of 'Mass' is True"),
         ({"preprocessing": {}}, "a size of None"),
         ({"preprocessing": {"size": 10**6}}, "a size of 1000000"),
         ({"preprocessing": {"size": 32, "mean": [0.4]}}, "the model's mean is not what this version of bomd does"),
@@ -268,9 +270,28 @@ def test_a_card_without_facts_claims_nothing_and_names_cannot_break_it(tmp_path:
     assert "\n# c" not in text
 
 
+def test_a_card_says_why_there_is_no_threshold_and_leaves_out_how_a_file_was_laid_out(tmp_path: Path) -> None:
+    source = {"dataset": "folder", "labels": "a.csv", "classes": list(CLASSES), "id_column": "audit id"}
+    for images, reason in (({"train": 9}, "nobody was held out"), ({"train": 9, "validation": 2}, "too few held-out")):
+        model.save(tmp_path, [build("small", 3, seed=1)], CLASSES, 32, train=source, images=images)
+        text = (tmp_path / "README.md").read_text()
+        assert f"No threshold was chosen: {reason}" in text
+        assert "- Data: folder, 9 images (labels a.csv)." in text
+
+
 def test_no_noise_is_said_as_such() -> None:
     for noise in ({}, {"kind": "none"}, {"kind": "symmetric", "rows": 0.0, "labels": 0.4}):
         assert "none was added on purpose" in card._noise(dict(noise))
+
+
+def test_one_file_by_its_name_alone_and_no_file_twice(tmp_path: Path) -> None:
+    opened = model.Model((build("small", 3, seed=1).eval(),), CLASSES, 32)
+    name = str(tmp_path / "a.png")
+    Image.new("L", (20, 20), 90).save(name)
+    for file in (name, Path(name)):
+        assert opened.predict(file).ids.tolist() == [name]
+    with pytest.raises(InputError, match=r"a\.png is named 2 times"):
+        opened.predict([name, name])
 
 
 def test_no_model_in_the_folder(tmp_path: Path) -> None:

@@ -125,3 +125,24 @@ def test_variant_starts_from_the_settings_of_its_method() -> None:
     own = config(method="bomd-paper", bomd={"neighbours": 7}, **{"bomd-paper": {"neighbours": 9}})
     assert experiment.make_method(own).neighbours == 9  # type: ignore[attr-defined]
     assert experiment.make_method(config(bomd={"neighbours": 7})).weighting == "release"  # type: ignore[attr-defined]
+
+
+def test_soft_labels_of_held_out_patients_are_not_judged_by(tmp_path: Path) -> None:
+    """A probability is neither right nor wrong, and must not end a run."""
+    table = experiment.read_labels(config())["train"][0]
+    name = table.classes[0]
+    lines = [
+        f"{image},{'0.7' if row % 2 else int(value)}"
+        for row, (image, value) in enumerate(zip(table.ids, table.values[:, 0], strict=True))
+    ]
+    (tmp_path / "soft.csv").write_text("\n".join([f"id,{name}", *lines]) + "\n")
+    settings = config(
+        method="bce",
+        validation=0.3,
+        images={"size": 32},
+        train={**PHANTOM, "labels_from": str(tmp_path / "soft.csv")},
+        fit={"backbone": "small", "weights": "none", "epochs": 1, "batch": 32, "rate": 0.001, "eps": 1e-8},
+    )
+    done = experiment.run(settings, tmp_path)
+    (first,) = [found for found in done.result()["tests"]["validation"]["classes"] if found["name"] == name]
+    assert 0 < first["positives"] + first["negatives"] < done.result()["images"]["validation"]

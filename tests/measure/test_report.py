@@ -15,14 +15,17 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from bomd.data.store import Store
 from bomd.errors import InputError
 from bomd.files import fingerprint, write_json
-from bomd.measure import figures, noise_curves, paired, report
+from bomd.measure import figures, gallery, noise_curves, paired, report
 from bomd.measure.evaluate import evaluate
 from bomd.measure.noise_curves import arrange, compare, panels
-from bomd.measure.records import Examples, LabelRecord, load_predictions, save_predictions
+from bomd.measure.proposals import propose
+from bomd.measure.records import Examples, LabelRecord, choose_examples, load_predictions, save_predictions
 from bomd.measure.report import summary_rows, summary_table, write_report
 from bomd.measure.summary import gather
+from bomd.measure.suspicion import suspicion_of
 from bomd.measure.words import in_words
 from bomd.runs import Run, write_lines
 from bomd.tables import NO_FINDING, Flags, LabelTable
@@ -588,6 +591,189 @@ def test_what_an_experiment_measures_can_be_shown(tmp_path: Path, truth: bool, f
     if truth and flags:
         found = measured["detection"]
         assert f"AUROC {found['auroc']:.3f}; merely counting positive labels" in page.text
+
+
+def as_audit(run: Run) -> Run:
+    """Make it a run of `bomd audit`: nobody tested, a folder of images, examples in the order of review."""
+    save_predictions(run.directory / "predictions.npz", {}, {})
+    result = run.result()
+    result |= {"tests": {}, "images": {"train": result["images"]["train"]}}
+    write_json(run.directory / "result.json", result)
+    config = json.loads((run.directory / "config.json").read_text(encoding="utf-8"))["config"]
+    config["train"] = {"dataset": "folder", "images": "/home/somebody/ward <i>7/x-rays"}
+    config |= {"fit": {"backbone": "densenet121", "weights": "imagenet"}, "images": {"size": 64}}
+    write_json(run.directory / "config.json", {"format": 1, "config": config})
+    record = LabelRecord.load(run.directory / "labels.npz")
+    if record.flags is not None:
+        rank = suspicion_of(record).rank
+        choose_examples(record, store_of(record), 0, rank).save(run.directory / "examples.npz")
+    return run
+
+
+def store_of(record: LabelRecord) -> Store:
+    N = len(record.given)
+    pixels = np.repeat(np.arange(N, dtype=np.uint8), 32 * 32).reshape(N, 32, 32)
+    return Store(Path(), record.given.ids, 32, pixels, np.full((N, 2), 32, dtype=np.int32), (), "")
+
+
+def test_questioned_labels_by_hand() -> None:
+    """All neighbours of a lack its Mass; c loses its Effusion; e has a vote of one half, and one label unknown."""
+    table = LabelTable(
+        np.asarray(list("abcde")),
+        ("Mass", "Effusion", NO_FINDING),
+        np.asarray([[1, 0, 0], [0, 0, 1], [0, 1, 0], [0, 0, 1], [1, np.nan, 0]], dtype=np.float32),
+    )
+    soft = table.replace(np.where(table.values == 1, 0.75, table.values))
+    noisy = np.asarray([True, False, True, False, True])
+    none = [-1, -1, -1]
+    record = LabelRecord(
+        table,
+        soft,
+        flags=Flags(table.ids, noisy, np.zeros(5, np.float32), np.zeros((5, 3), np.float32)),
+        neighbours=np.asarray([[1, 2, 3], none, [0, 3, -1], none, [0, 1, -1]]),
+    )
+    expected = [[0, 0, 1], [0, 0, 1], [0, 0, 1], [0, 0, 1], [1, np.nan, 0]]
+    np.testing.assert_array_equal(propose(record), expected)
+    found = gallery.questions(record)
+    classes = found.pop("classes")
+    assert found == {"images": 5, "flagged": 3, "changed": 2, "labels": 14, "removed": 2, "added": 2}
+    heads = ("name", "positives", "negatives", "flagged", "removed", "added", "after", "soft")
+    assert [tuple(item[head] for head in heads) for item in classes] == [
+        ("Mass", 2, 3, 2, 1, 0, 1, 1.5),
+        ("Effusion", 1, 3, 1, 1, 0, 0, 0.75),
+        (NO_FINDING, 2, 3, 0, 0, 2, 4, 1.5),
+    ]
+
+
+def test_an_audit_asks_which_labels_are_wrong(tmp_path: Path) -> None:
+    run = as_audit(write_run(tmp_path / "runs", truth=False, noise={}))
+    page = read([run], tmp_path / "report.html")
+    record = LabelRecord.load(run.directory / "labels.npz")
+    assert record.flags is not None
+    flagged, found = int(record.flags.noisy.sum()), gallery.questions(record)
+    for words in (
+        "Which labels look wrong: ward <i>7/x-rays",
+        f"{flagged} of 120 images ({100 * flagged / 120:.1f} %) have labels that look wrong. A flag is a question",
+        f"{found['removed'] + found['added']} of 840 labels are questioned, in {found['changed']} images: "
+        f"{found['removed']} positive and {found['added']} negative.",
+        "bomd was trained on all 120 images and the labels that it judges. The network is densenet121, which started "
+        "from imagenet weights; it saw images of 64 × 64 pixels. Nobody was held out",
+    ):
+        assert words in page.text, words
+    for item in found["classes"]:
+        for key, of in (("removed", "positives"), ("added", "negatives")):
+            assert (f"{item['name']} {item[key]} of {item[of]}" in page.text) == bool(item[key])
+    sections = [name for name in page.ids if name in ("summary", "examples", "labels", "detection", "cost", "methods")]
+    assert sections == ["summary", "examples", "labels", "detection", "cost"]
+    for words in ("scored", "AUROC", "Precision", "base rate", "mean AUC", "truly wrong", "Lowest margin"):
+        assert words not in page.text, words
+    assert len(page.ids) == len(set(page.ids))
+    assert {value[1:] for value in page.addresses if value.startswith("#")} <= set(page.ids)
+
+
+def test_examples_of_an_audit_follow_the_order_of_review(tmp_path: Path) -> None:
+    run = as_audit(write_run(tmp_path / "runs", truth=False))
+    text = write_report([run], tmp_path / "report.html").read_text(encoding="utf-8")
+    record = LabelRecord.load(run.directory / "labels.npz")
+    assert record.flags is not None
+    rows = np.flatnonzero(record.flags.noisy)
+    order = sorted(rows, key=lambda row: -suspicion_of(record).image[row])
+    by_margin = rows[np.argsort(record.flags.margin[rows])]
+    assert order[:24] != by_margin[:24].tolist()
+    assert len(order) > 24
+    shown = re.findall(r'<div class="id">(\w+)</div>\s*<div>place (\d+) of (\d+)</div>', text)
+    expected = [(str(record.given.ids[row]), str(place), str(len(order))) for place, row in enumerate(order, 1)]
+    assert shown[:24] == expected[:24]
+    assert set(shown[24:]) <= set(expected[24:])
+    assert len(shown) == 24 + min(12, len(order) - 24)
+    hard = propose(record)[order[0]]
+    card = text[text.index("<article") : text.index("</article>")]
+    for name, given, proposed in zip(CLASSES, record.given.values[order[0]], hard, strict=True):
+        changed = card[: card.index("<table>")]
+        assert (name in changed) == (given != proposed)
+
+
+def test_examples_come_from_the_order_that_is_given(tmp_path: Path) -> None:
+    record = LabelRecord.load(write_run(tmp_path).directory / "labels.npz")
+    assert record.flags is not None
+    flagged = np.flatnonzero(record.flags.noisy)
+    rank = np.arange(len(record.given), 0, -1)  # the last image first
+    reviewed = choose_examples(record, store_of(record), 0, rank)
+    np.testing.assert_array_equal(reviewed.flagged[:24], flagged[::-1][:24])
+    assert reviewed.chosen.tolist() == ["most suspect"] * 24 + ["random"] * min(12, len(flagged) - 24)
+    assert len(set(reviewed.flagged.tolist())) == len(reviewed.flagged)
+    usual = choose_examples(record, store_of(record), 0)
+    np.testing.assert_array_equal(usual.flagged[:12], flagged[np.argsort(record.flags.margin[flagged])][:12])
+    assert usual.chosen.tolist() == ["most suspect"] * 12 + ["random"] * 12
+
+
+def test_an_audit_with_hostile_names_stays_text(tmp_path: Path) -> None:
+    hostile: dict[str, Any] = {"name": '"><img src=x>', "classes": HOSTILE, "prefix": "<b onclick='x'>"}
+    run = as_audit(write_run(tmp_path / "runs", truth=False, **hostile))
+    page = read([run], tmp_path / "hostile.html")
+    expected = read([as_audit(write_run(tmp_path / "runs", truth=False))], tmp_path / "plain.html")
+    assert set(page.tags) == set(expected.tags)
+    assert {name for name, _ in page.attributes} == {name for name, _ in expected.attributes}
+    for name in (*HOSTILE, "<b onclick='x'>"):
+        assert name in page.text
+
+
+def test_an_audit_with_known_truth_shows_the_columns_that_have_values(tmp_path: Path) -> None:
+    page = read([as_audit(write_run(tmp_path / "runs"))], tmp_path / "report.html")
+    assert (
+        "method flagged precision base rate recall AUROC AUROC of counting labels single labels AUROC bomd" in page.text
+    )
+    assert "60.0 % of the images that bomd flags have a wrong label" in page.text
+    assert "label truly wrong" in page.text
+
+
+def test_an_audit_warns_about_classes_that_it_did_not_learn(tmp_path: Path) -> None:
+    run = as_audit(write_run(tmp_path / "runs", truth=False))
+    record = LabelRecord.load(run.directory / "labels.npz")
+    assert record.flags is not None
+    values, noisy = record.given.values.copy(), np.flatnonzero(record.flags.noisy)
+    values[:, 6] = 0
+    values[noisy[:2], 6] = 1  # two images with Hernia, whose neighbours have none
+    neighbours = record.neighbours
+    assert neighbours is not None
+    neighbours = np.where(np.isin(neighbours, noisy[:2]), noisy[2], neighbours)
+    table = record.given.replace(values)
+    LabelRecord(table, record.proposed, flags=record.flags, neighbours=neighbours).save(run.directory / "labels.npz")
+    page = read([run], tmp_path / "report.html")
+    assert re.search(r"Every positive label of \d of 7 classes is questioned\. .* say little: [^.]*Hernia", page.text)
+
+
+def test_an_audit_by_given_features_says_that_nothing_was_trained(tmp_path: Path) -> None:
+    run = as_audit(write_run(tmp_path / "runs", "features", truth=False))
+    write_json(run.directory / "result.json", run.result() | {"images_presented": 0})
+    (run.directory / "metrics.jsonl").write_text("")
+    page = read([run], tmp_path / "report.html")
+    assert "Nothing was trained. Features that were given say which of the 120 images are alike." in page.text
+    assert "was trained on" not in page.text
+
+
+def test_an_audit_with_nothing_flagged_says_so(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs", truth=False)
+    record = LabelRecord.load(run.directory / "labels.npz")
+    assert record.flags is not None
+    flags = Flags(record.given.ids, np.zeros(120, dtype=bool), record.flags.margin, record.flags.entry)
+    LabelRecord(record.given, record.given, flags=flags, neighbours=record.neighbours).save(
+        run.directory / "labels.npz"
+    )
+    write_json(run.directory / "result.json", run.result() | {"flagged": {"images": 0, "of": 120}})
+    page = read([as_audit(run)], tmp_path / "report.html")
+    assert "0 of 120 images have labels that look wrong." in page.text
+    assert "Nothing was flagged." in page.text
+    assert "No label would change." in page.text
+
+
+def test_only_runs_without_any_test_set_are_an_audit(tmp_path: Path) -> None:
+    audit = as_audit(write_run(tmp_path / "runs", truth=False))
+    page = read([audit, write_run(tmp_path / "runs", name="tested")], tmp_path / "report.html")
+    assert "Learning from noisy labels: demo, tested" in page.text
+    assert "methods" in page.ids
+    assert "No test set. Nobody was scored." in page.text
+    assert "Only held-out patients were scored" not in page.text
 
 
 def test_no_run_and_missing_run_are_refused(tmp_path: Path) -> None:

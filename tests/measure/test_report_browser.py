@@ -40,7 +40,7 @@ return [...document.querySelectorAll("body *")].filter(item => item.getBoundingC
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A page of two runs with hostile names, and one of several methods and kinds of noise."""
+    """A page of two runs with hostile names, one of several methods and kinds of noise, and an audit."""
     made = runpy.run_path(str(Path(__file__).with_name("test_report.py")))
     root = tmp_path_factory.mktemp("pages")
     hostile = {"classes": made["HOSTILE"], "name": '"><img src=x onerror=alert(1)>', "prefix": "<b onclick='x'>"}
@@ -48,7 +48,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     scores = {f"a-method-with-a-long-name-{place}": [0.7, 0.7] for place in range(6)}
     scores |= {"bce": [0.6, 0.6], "bomd": [0.7, 0.8]}
     grid = made["write_grid"](root / "grid", scores, [made["noise"](0, 0), made["noise"](0.4, 0.4)])
+    audit = made["as_audit"](made["write_run"](root / "audit", truth=False, **hostile))
     return {
+        "audit": write_report([audit], root / "audit.html"),
         "two": write_report(two, root / "two.html"),
         "grid": write_report(grid, root / "grid.html"),
     }
@@ -75,7 +77,7 @@ def show(browser: Any, page: Path, width: int, scheme: str = "light") -> None:
     browser.get(page.as_uri())
 
 
-@pytest.mark.parametrize("name", ["two", "grid"])
+@pytest.mark.parametrize("name", ["two", "grid", "audit"])
 def test_nothing_is_logged_and_nothing_fetched(browser: Any, pages: dict[str, Path], name: str) -> None:
     browser.get_log("performance")
     show(browser, pages[name], 1280)
@@ -88,7 +90,7 @@ def test_nothing_is_logged_and_nothing_fetched(browser: Any, pages: dict[str, Pa
 
 
 @pytest.mark.parametrize("width", [360, 1280])
-@pytest.mark.parametrize("name", ["two", "grid"])
+@pytest.mark.parametrize("name", ["two", "grid", "audit"])
 def test_nothing_is_wider_than_the_screen(browser: Any, pages: dict[str, Path], name: str, width: int) -> None:
     show(browser, pages[name], width)
     browser.execute_script("document.querySelectorAll('details').forEach(item => item.open = true)")
@@ -97,7 +99,7 @@ def test_nothing_is_wider_than_the_screen(browser: Any, pages: dict[str, Path], 
     assert browser.execute_script(root) == 0
 
 
-@pytest.mark.parametrize("name", ["two", "grid"])
+@pytest.mark.parametrize("name", ["two", "grid", "audit"])
 def test_pictures_load_and_have_words(browser: Any, pages: dict[str, Path], name: str) -> None:
     show(browser, pages[name], 1280)
     browser.execute_script("document.querySelectorAll('details').forEach(item => item.open = true)")
@@ -114,11 +116,11 @@ def test_pictures_load_and_have_words(browser: Any, pages: dict[str, Path], name
     assert all(width > 200 and words for width, words in drawn)
 
 
-@pytest.mark.parametrize("name", ["two", "grid"])
+@pytest.mark.parametrize("name", ["two", "grid", "audit"])
 def test_links_lead_to_their_sections(browser: Any, pages: dict[str, Path], name: str) -> None:
     show(browser, pages[name], 360)
     links = browser.find_elements("css selector", "nav a")
-    assert len(links) >= 9
+    assert len(links) >= (7 if name == "audit" else 9)
     for link in links:
         link.click()
         place = link.get_attribute("href").split("#")[1]
@@ -129,7 +131,7 @@ def test_links_lead_to_their_sections(browser: Any, pages: dict[str, Path], name
         assert abs(seen) < 2 or left < 2, place  # the last ones cannot reach the top
 
 
-@pytest.mark.parametrize("name", ["two", "grid"])
+@pytest.mark.parametrize("name", ["two", "grid", "audit"])
 def test_tables_have_heads_and_can_be_scrolled_by_keyboard(browser: Any, pages: dict[str, Path], name: str) -> None:
     show(browser, pages[name], 360)
     without = browser.execute_script(

@@ -258,15 +258,18 @@ class Served:
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[Path], Served]]:
+def serve() -> Iterator[Callable[..., Served]]:
     """Starts servers as the command line does; they are gone after the test."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(run: Path) -> Served:
-        command = "import sys; from pathlib import Path; from bomd.cli_review import review; review(Path(sys.argv[1]))"
+    def start(run: Path, *reviewer: str) -> Served:
+        command = (
+            "import sys; from pathlib import Path; from bomd.cli_review import review; "
+            "review(Path(sys.argv[1]), 0, *sys.argv[2:])"
+        )
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(
-            [sys.executable, "-c", command, str(run)],
+            [sys.executable, "-c", command, str(run), *reviewer],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

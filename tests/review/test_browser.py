@@ -316,6 +316,69 @@ def test_a_review_from_first_address_to_export(
         assert connection.execute("SELECT count(*) FROM events WHERE action = 'undo'").fetchone() == (1,)
 
 
+def test_keys_decide_whatever_was_clicked_before(
+    browser: webdriver.Chrome, run: Path, serve: Callable[[Path], Any]
+) -> None:
+    served = serve(run)
+    page = Page(browser)
+    browser.get(f"{served.address}?token={served.token}")
+    page.introduce("Ada")
+
+    # A slider that was moved by mouse keeps the focus, but a decision is not typed into it.
+    first = page.image()
+    page.at("level").click()
+    page.press("k")
+    page.status("Saved: kept")
+    assert page.image() != first
+
+    # A list that was chosen from by mouse gives the focus back: "a" would jump to Atelectasis and filter by it.
+    script = (
+        "const list = document.getElementById('filter-kind'); list.focus();"
+        "list.dispatchEvent(new PointerEvent('pointerdown')); list.value = 'removed';"
+        "list.dispatchEvent(new Event('change'));"
+    )
+    browser.execute_script(script)
+    page.wait(lambda: page.listed("added") == [] and page.listed("removed"), "filtered queue")
+    page.ready()
+    assert browser.execute_script("return document.activeElement === document.body")
+
+    # Changed labels are neither skipped nor accepted by mistake.
+    second = page.image()
+    page.press("1")
+    for key in ("s", "a", "k"):
+        page.press(key)
+        assert "press e to save" in page.at("status").text
+    assert set(standing(run, "Ada")) == {first}
+    page.press(Keys.ESCAPE)
+    page.wait(lambda: page.at("status").text == "Changes dropped", "word on that")
+
+    # When the server is gone the page says so, whether a decision is sent or an image is asked for.
+    served.process.kill()
+    served.process.wait()
+    page.press("a")
+    page.wait(lambda: page.at("status").text == "Not saved: the server does not answer", "warning")
+    page.ready()
+    browser.find_elements(By.CSS_SELECTOR, "#list .item")[1].click()
+    page.wait(lambda: page.at("status").text == "The server does not answer", "warning about the image")
+    assert page.image() == second
+    assert set(standing(run, "Ada")) == {first}
+
+
+def test_a_name_from_the_command_line_beats_one_that_the_browser_kept(
+    browser: webdriver.Chrome, run: Path, serve: Callable[..., Any]
+) -> None:
+    served = serve(run, "Grace")
+    page = Page(browser)
+    browser.get(f"{served.address}?token={served.token}")
+    page.wait(lambda: page.at("reviewer").text == "Grace", "name of the command line")
+    browser.execute_script("localStorage.setItem('bomd-reviewer', 'Ada')")  # changed on the page, it stays so
+    browser.refresh()
+    page.wait(lambda: page.at("reviewer").text == "Ada", "name that was chosen later")
+    browser.execute_script("localStorage.setItem('bomd-reviewer-named', 'Ada')")  # as after an earlier command
+    browser.refresh()
+    page.wait(lambda: page.at("reviewer").text == "Grace", "name of the new command")
+
+
 def test_hostile_names_stay_text(browser: webdriver.Chrome, hostile_run: Path, serve: Callable[[Path], Any]) -> None:
     """Ids, patients, class names and the reviewer's name hold markup; none of it becomes an element or runs."""
     served = serve(hostile_run)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from bomd import cli_review
+from bomd.cli import main
 from bomd.errors import InputError
+from bomd.measure.records import LabelRecord
 from bomd.review.decisions import FILE, Event, Journal
-from bomd.review.evidence import open_evidence
+from bomd.review.evidence import only_run, open_evidence
 from bomd.review.queue import plain_labels
 
 app = typer.Typer()
@@ -71,3 +74,63 @@ def test_the_server_listens_on_this_machine_only() -> None:
     tokens = {make_token() for _ in range(50)}
     assert len(tokens) == 50
     assert all(len(token) >= 32 for token in tokens)
+
+
+RECIPE = """
+method = "bomd"
+validation = 0.0
+[images]
+size = 32
+[train]
+dataset = "phantom"
+count = 60
+[test.south]
+dataset = "phantom"
+hospital = "south"
+split = "test"
+count = 40
+[noise]
+kind = "symmetric"
+rows = 0.5
+labels = 0.3
+[fit]
+backbone = "small"
+weights = "none"
+epochs = 1
+batch = 16
+[bomd]
+epochs = 1
+batch = 16
+neighbours = 5
+"""
+
+
+@pytest.mark.slow
+def test_what_was_decided_is_what_the_next_run_learns(tmp_path: Path) -> None:
+    """Run, review, decisions, run --labels: all through the command line but the review itself."""
+    recipe, reviewed = tmp_path / "tiny.toml", tmp_path / "reviewed.csv"
+    recipe.write_text(RECIPE)
+    bomd("run", str(recipe), "--runs", str(tmp_path / "before"))
+    before = only_run(tmp_path / "before")
+    evidence = open_evidence(before)
+    changed = [row for row in evidence.rows.tolist() if (evidence.proposed[row] != evidence.given[row]).any()]
+    journal = Journal(before / FILE, evidence.classes)
+    for row in changed[:3]:
+        image = str(evidence.record.given.ids[row])
+        journal.submit(Event("Ada", image, "accept", plain_labels(evidence.proposed[row]))).result(timeout=20)
+    journal.close()
+    bomd("decisions", str(before), "--out", str(reviewed))
+    bomd("run", str(recipe), "--labels", str(reviewed), "--runs", str(tmp_path / "after"))
+    after = LabelRecord.load(only_run(tmp_path / "after") / "labels.npz").given
+    given = evidence.record.given
+    assert after.ids.tolist() == given.ids.tolist()
+    assert np.array_equal(after.values[changed[:3]], evidence.proposed[changed[:3]])
+    others = np.setdiff1d(np.arange(len(given)), changed[:3])
+    assert len(changed) >= 3
+    assert np.array_equal(after.values[others], given.values[others])
+
+
+def bomd(*words: str) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(list(words))
+    assert not stop.value.code

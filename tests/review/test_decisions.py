@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,35 @@ def test_a_damaged_file_is_one_line(tmp_path: Path, content: bytes) -> None:
         with pytest.raises(InputError) as caught:
             attempt()
         assert "\n" not in str(caught.value)
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    """A run that somebody sent may hold a link to a file of ours."""
+    ours = tmp_path / "ours"
+    ours.write_bytes(b"")
+    (tmp_path / FILE).symlink_to(ours)
+    with pytest.raises(InputError, match="is a link"):
+        Journal(tmp_path / FILE, ("Mass",))
+    with pytest.raises(InputError, match="is a link"):
+        read_events(tmp_path / FILE, ("Mass",))
+    assert ours.read_bytes() == b""
+
+
+def test_a_file_of_another_program_is_left_as_it_is(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        connection.execute("CREATE TABLE bookmarks (address TEXT)")
+        connection.commit()
+    before = (tmp_path / FILE).read_bytes()
+    with pytest.raises(InputError, match="another version"):
+        Journal(tmp_path / FILE, ("Mass",))
+    assert (tmp_path / FILE).read_bytes() == before
+
+
+def test_somebody_who_no_longer_waits_stops_nothing(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / FILE, ("Mass",))
+    assert not any(journal.submit(Event("Ada", str(image), "keep", (1,))).cancel() for image in range(20))
+    assert journal.submit(Event("Ada", "last", "keep", (1,))).result(timeout=20).number == 21
+    journal.close()
 
 
 def test_decisions_of_another_version_or_about_other_classes_are_refused(tmp_path: Path) -> None:

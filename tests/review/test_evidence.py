@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from bomd import runs
+from bomd.config import Config
 from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.files import write_json
+from bomd.measure.proposals import propose
 from bomd.measure.records import LabelRecord
 from bomd.measure.suspicion import suspicion_of
 from bomd.review.evidence import UNKNOWN, only_run, open_evidence, png, tint
-from bomd.tables import Flags, LabelTable
+from bomd.review.export import read_reviewed, to_csv
+from bomd.tables import NO_FINDING, Flags, LabelTable
 
 GIVEN = np.asarray([[1, 0], [0, 1], [0, 1], [np.nan, 0]], dtype=np.float32)
 SOFT = np.asarray([[0.55, 0.6], [0, 1], [0, 1], [np.nan, 0.7]], dtype=np.float32)
@@ -54,14 +60,38 @@ def test_label_scores_order_images_where_there_are_any(tmp_path: Path) -> None:
     assert evidence.suspicion[[0, 2]] == pytest.approx([np.log1p(np.exp(3)), np.log1p(np.exp(-3))], rel=1e-5)
 
 
-def test_votes_are_the_mean_of_the_neighbours_labels(template: Path) -> None:
-    """For labels of 0 and 1, what re-labelling counts."""
-    from bomd.clean.relabel import neighbour_mean
+def test_votes_are_the_share_of_labelled_neighbours_that_have_the_class(tmp_path: Path) -> None:
+    """Image c has one neighbour, b; Mass of d is not known, so that a neighbour d would not count."""
+    neighbours = np.asarray([[1, 3], [0, 2], [1, -1], [-1, -1]])
+    votes = open_evidence(four(tmp_path, neighbours=neighbours)).votes
+    assert np.array_equal(votes, [[0, 0.5], [0.5, 0.5], [0, 1], [np.nan, np.nan]], equal_nan=True)  # type: ignore[arg-type]
 
+
+def test_proposals_are_those_of_the_table_of_an_audit(template: Path) -> None:
+    """An image that loses its last finding gets "No Finding", on the page as in labels_clean.csv."""
     evidence = open_evidence(template)
-    assert evidence.record.neighbours is not None
-    wanted = neighbour_mean(evidence.record.given.values, evidence.record.neighbours)
-    assert np.allclose(evidence.votes, wanted)  # type: ignore[arg-type]
+    flagged = evidence.rows
+    nothing = evidence.classes.index(NO_FINDING)
+    finding = np.delete(evidence.proposed[flagged], nothing, axis=1).max(axis=1)
+    assert np.array_equal(evidence.proposed[flagged, nothing], 1 - finding)
+    assert np.array_equal(evidence.proposed, propose(evidence.record))
+
+
+def test_patients_are_named_as_in_their_table(tmp_path: Path) -> None:
+    """The folder of the table, which a run puts before them, is no business of reviewers."""
+    run = four(tmp_path / "run")
+    record = LabelRecord.load(run / "labels.npz")
+    patients = np.asarray(["/home/ada/x-rays:7", "/home/ada/x-rays:a:b", "other:7", "8"])
+    LabelRecord(replace(record.given, patients=patients), record.proposed, flags=record.flags).save(run / "labels.npz")
+    config = Config(train={"dataset": "folder", "root": "/home/ada/x-rays"})
+    shutil.copy(runs.start(tmp_path / "runs", config).directory / "config.json", run)
+    assert [open_evidence(run).facts(row)["patient"] for row in range(4)] == ["7", "a:b", "other:7", "8"]
+    assert "/home/ada" not in to_csv(read_reviewed(run))
+
+
+def test_a_margin_without_end_is_not_known(tmp_path: Path) -> None:
+    flags = Flags(np.asarray([*"abcd"]), np.ones(4, dtype=np.bool_), np.full(4, -np.inf, dtype=np.float32), GIVEN)
+    assert open_evidence(four(tmp_path, flags=flags)).facts(0)["margin"] is None
 
 
 def test_a_tie_keeps_the_given_label(tmp_path: Path) -> None:
@@ -151,4 +181,11 @@ def test_a_folder_with_one_run_stands_for_it(tmp_path: Path) -> None:
     write_json(four(tmp_path / "runs" / "two") / "result.json", {})
     with pytest.raises(InputError, match="2 runs are in"):
         only_run(tmp_path)
+    # An audit that was repeated with other options names the run of the last; it cannot lead elsewhere.
+    write_json(tmp_path / "audit.json", {"run": "runs/two"})
+    assert only_run(tmp_path) == tmp_path / "runs" / "two"
+    write_json(tmp_path / "runs" / "audit.json", {"run": "../runs/../../outside"})
+    four(tmp_path.parent / "outside")
+    with pytest.raises(InputError, match="2 runs are in"):
+        only_run(tmp_path / "runs")
     assert only_run(tmp_path / "nothing") == tmp_path / "nothing"

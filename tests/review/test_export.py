@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bomd.data.datasets.corrected import correct
 from bomd.errors import InputError
 from bomd.review.decisions import FILE, Event, Journal
 from bomd.review.evidence import open_evidence
@@ -58,6 +59,21 @@ def test_csv_reads_back_to_the_bit() -> None:
     assert lines[2] == ["b", 'p"2', "0", "0", "0.7", "", "0.7", ""]
     numbers = np.asarray([[float(cell or "nan") for cell in line[6:]] for line in lines[1:]], dtype=np.float32)
     assert np.array_equal(numbers, GIVEN.values, equal_nan=True)
+
+
+def test_no_cell_is_a_formula_and_the_file_still_finds_its_images(tmp_path: Path) -> None:
+    table = LabelTable(
+        np.asarray(["=HYPERLINK(1)", "+1", "-1"]),
+        ("@Mass", "Edema"),
+        np.zeros((3, 2), dtype=np.float32),
+        patients=np.asarray(["=1+1", "-p", "p"]),
+    )
+    text = to_csv(merge(table, {"Ada": said("Ada", **{"=HYPERLINK(1)": (1, 0)})}))
+    lines = list(csv.reader(io.StringIO(text)))
+    assert [line[:2] for line in lines[1:]] == [["'=HYPERLINK(1)", "'=1+1"], ["+1", "'-p"], ["-1", "p"]]
+    assert lines[0][4] == "'@Mass"
+    (tmp_path / "reviewed.csv").write_text(text, encoding="utf-8")
+    assert correct(table, tmp_path / "reviewed.csv").values.tolist() == [[1, 0], [0, 0], [0, 0]]
 
 
 def test_a_class_that_is_called_like_a_column_is_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +117,11 @@ def test_heat_maps_of_a_run_with_a_model(run: Path, client: Any, refused: Any) -
         (run / "model" / "network0.safetensors").write_bytes(b"damaged")
     with client(run) as page:
         refused(page.get("/heat/2/0"), 404)
+
+
+def test_an_image_outside_the_queue_can_be_decided_but_is_no_progress(
+    page: Any, evidence: Evidence, decide: Callable[..., Any]
+) -> None:
+    row = int(np.setdiff1d(np.arange(len(evidence)), evidence.rows)[0])
+    assert decide(page, evidence, row, "keep").json()["progress"]["decided"] == 0
+    assert page.post("/api/undo", json={"reviewer": "Ada"}).json()["progress"]["decided"] == 0

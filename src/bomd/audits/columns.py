@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bomd.clean.relabel import neighbour_mean
+from bomd.measure.proposals import propose
 from bomd.measure.records import LabelRecord
 from bomd.measure.suspicion import Suspicion
-from bomd.tables import NO_FINDING, LabelTable
+from bomd.tables import LabelTable
 
 ONCE = ("flagged", "margin", "rank")
 OF_CLASS = ("suspicion", "proposed", "soft")
@@ -34,27 +34,6 @@ def cells(record: LabelRecord, suspicion: Suspicion) -> list[list[str]]:
             line += [number(value[row, column]) for value in (suspicion.entry, hard, record.proposed.values)]
         found.append([*line, joined(voters(record, row))])
     return found
-
-
-def propose(record: LabelRecord) -> NDArray[np.float32]:
-    """(N, C) a yes (1) or no (0) for every label of a flagged image; other images keep what was given.
-
-    Where neighbours voted, more than half of them decide, and at exactly half the given label stays. The soft label
-    is no use for that: it keeps 40 % of a given positive, so that hardly any label would ever be taken away at 0.5.
-    An image that is left without any finding gets "No Finding" where there is such a class, and one with a finding
-    loses it. What is not labelled stays so.
-    """
-    given = np.where(np.isnan(record.given.values), np.nan, record.given.values >= 0.5).astype(np.float32)
-    if record.flags is None or record.neighbours is None:
-        return given
-    votes = neighbour_mean(record.given.values, record.neighbours)
-    decided = ~(np.isnan(votes) | (votes == 0.5) | np.isnan(given)) & record.flags.noisy[:, None]
-    hard = np.where(decided, votes > 0.5, given).astype(np.float32)
-    if NO_FINDING in record.given.classes:
-        nothing = record.given.classes.index(NO_FINDING)
-        settled = record.flags.noisy & ~np.isnan(hard[:, nothing])
-        hard[settled, nothing] = ~(hard[settled][:, record.given.findings] == 1).any(axis=1)
-    return hard
 
 
 def voters(record: LabelRecord, row: int) -> list[str]:

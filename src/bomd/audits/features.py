@@ -20,6 +20,7 @@ from bomd.files import write_json
 from bomd.measure.evaluate import evaluate
 from bomd.measure.experiment import pack_images, skipped_images
 from bomd.measure.records import LabelRecord, choose_examples, save_predictions
+from bomd.measure.suspicion import suspicion_of
 from bomd.methods.bomd import outvoted
 from bomd.tables import Floats, Text, rows_of
 
@@ -95,7 +96,7 @@ def run_on_features(config: Config, features: Floats, ids: Text, root: Path) -> 
 def _write(this: runs.Run, record: LabelRecord, store: Store, config: Config, started: float, notes: list[str]) -> None:
     """All files of a run; what nobody trained or tested is empty."""
     record.save(this.directory / "labels.npz")
-    choose_examples(record, store, config.seed).save(this.directory / "examples.npz")
+    choose_examples(record, store, config.seed, suspicion_of(record).rank).save(this.directory / "examples.npz")
     save_predictions(this.directory / "predictions.npz", {}, {})
     runs.write_lines(this.directory / "metrics.jsonl", [])
     place = os.path.relpath(store.directory.resolve(), this.directory.resolve())

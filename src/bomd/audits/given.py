@@ -15,11 +15,11 @@ import pandas as pd
 
 from bomd.audits.columns import names
 from bomd.data.datasets import folder
+from bomd.data.datasets.corrected import harmless
 from bomd.errors import InputError
 from bomd.files import write_text
 from bomd.tables import NO_FINDING, LabelTable
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a spreadsheet takes for a formula, or skips before one
 _ID, _PATIENT = "id", "patient"
 
 
@@ -174,17 +174,6 @@ def read_records(file: Path) -> Records:
     except csv.Error as error:
         raise InputError(f"Cannot read {file}: {error}.") from error
     return Records(found[0], tuple(found[1:]), widths[0], tuple(widths[1:]), separator, newline, mark)
-
-
-def harmless(cell: str) -> str:
-    """A cell that no spreadsheet runs as a formula; numbers stay numbers."""
-    if not cell.startswith(_FORMULA):
-        return cell
-    try:
-        float(cell)
-    except ValueError:
-        return f"'{cell}"
-    return cell
 
 
 def _as_frame(labels: LabelTable) -> pd.DataFrame:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from bomd.audits.columns import positive, propose
+from bomd.audits.columns import positive
 from bomd.data.images import fit_square
+from bomd.measure.proposals import propose
 from bomd.measure.records import LabelRecord
 from bomd.tables import Floats, Text
 

@@ -66,7 +66,8 @@ def convert(
     Args:
         source: A file or folder.
         target: The file to write, or for FiftyOne the folder.
-        read_as: A key of `EXCHANGES`; by default a folder is a run, and a file what its suffix says.
+        read_as: A key of `EXCHANGES`; by default a folder is a run unless FiftyOne has written it, and a file what its
+            suffix says.
         write_as: Likewise.
         options: Settings of either form, by name: what the one that reads does not know is for the one that writes.
     """
@@ -98,13 +99,13 @@ def _form(name: str | None, place: Path, purpose: str) -> Exchange:
     except OSError as error:  # a name longer than any file's
         raise InputError(f"Cannot look for {short(str(place))}: {error.strerror}.") from error
     if name is None and place.is_dir():
-        name = "run" if (place / "labels.npz").exists() else "fiftyone"
+        theirs = fiftyone.is_export(place) if purpose == "read" else not (place / "labels.npz").exists()
+        name = "fiftyone" if theirs else "run"
     if name is None:
         name = next((name for name, form in EXCHANGES.items() if place.suffix.lower() in form.suffixes), None)
     if name is None:
-        raise InputError(
-            f"The name {place.name!r} does not say how to {purpose} it: pass one of {', '.join(EXCHANGES)}."
-        )
+        known = [name for name, form in EXCHANGES.items() if purpose == "read" or form.write is not None]
+        raise InputError(f"The name {place.name!r} does not say how to {purpose} it: pass one of {', '.join(known)}.")
     if name not in EXCHANGES:
         raise InputError(f"Unknown form {name!r}.{nearest(name, EXCHANGES)}")
     return EXCHANGES[name]

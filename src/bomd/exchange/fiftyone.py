@@ -28,6 +28,7 @@ from bomd.files import write_json
 from bomd.tables import LabelTable
 
 FLAGGED = "flagged"
+SAMPLES, LABELS = "samples.json", "labels.json"  # of the two kinds of export that are read
 
 
 def write(judgement: Judgement, path: Path) -> None:
@@ -35,7 +36,7 @@ def write(judgement: Judgement, path: Path) -> None:
     given = judgement.given
     if given.paths is None:
         raise InputError("FiftyOne shows files, and these images have none.")
-    write_json(path / "samples.json", {"samples": [_sample(judgement, row) for row in range(len(judgement))]})
+    write_json(path / SAMPLES, {"samples": [_sample(judgement, row) for row in range(len(judgement))]})
     write_json(path / "metadata.json", {"media_type": "image", "info": {"classes": list(given.classes)}})
 
 
@@ -47,11 +48,14 @@ def read(path: Path, labels: str | None = None, classes: Sequence[str] | None = 
         labels: The field with the labels, where samples have no field `given`; by default the first that holds some.
         classes: The classes; by default those that the folder names, or all that occur.
     """
-    if (path / "samples.json").exists():
-        return _read_samples(path, labels, classes)
-    if (path / "labels.json").exists():
-        return _read_classifications(path, classes)
-    raise InputError(f"{path} is no export of FiftyOne: neither samples.json nor labels.json is in it.")
+    if not is_export(path):
+        raise InputError(f"{path} is no export of FiftyOne: neither {SAMPLES} nor {LABELS} is in it.")
+    return _read_samples(path, labels, classes) if (path / SAMPLES).exists() else _read_classifications(path, classes)
+
+
+def is_export(path: Path) -> bool:
+    """Whether FiftyOne, or `write`, may have made this folder."""
+    return (path / SAMPLES).exists() or (path / LABELS).exists()
 
 
 def to_dataset(judgement: Judgement, name: str | None = None) -> Any:
@@ -99,7 +103,7 @@ def _classifications(table: LabelTable, row: int) -> dict[str, Any]:
 
 
 def _read_samples(path: Path, labels: str | None, classes: Sequence[str] | None) -> Judgement:
-    file = path / "samples.json"
+    file = path / SAMPLES
     document = checked(read_json(file), dict, str(file))
     samples = [checked(item, dict, f"{file}, sample") for item in field(document, "samples", list, str(file))]
     if not samples:
@@ -141,7 +145,7 @@ def _read_samples(path: Path, labels: str | None, classes: Sequence[str] | None)
 
 def _read_classifications(path: Path, classes: Sequence[str] | None) -> Judgement:
     """The simple form: `labels.json` with a number, a name, or a list of either for each image."""
-    file = path / "labels.json"
+    file = path / LABELS
     document = checked(read_json(file), dict, str(file))
     names = listed(document.get("classes") or [], f"{file}, 'classes'")
     images = field(document, "labels", dict, str(file))

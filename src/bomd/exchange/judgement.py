@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bomd.errors import InputError
 from bomd.measure.records import LabelRecord
+from bomd.review.evidence import only_run
 from bomd.runs import Run
 from bomd.tables import NO_FINDING, Flags, Floats, LabelTable
 
@@ -53,10 +54,17 @@ class Judgement:
 
 
 def read_run(path: Path) -> Judgement:
-    """What a finished run found out about its training labels."""
-    Run(path).config()
+    """What a finished run found out about its training labels; the folder of an audit stands for its run."""
+    path = only_run(path)
+    if not (path / "labels.npz").exists():
+        raise InputError(f"No finished run in {path}: expected a folder with labels.npz.")
+    folder = f"{Run(path).config().get('train', {}).get('root')}:"
     record = LabelRecord.load(path / "labels.npz")
-    return Judgement(record.given, record.proposed, record.flags)
+    given = record.given
+    if given.patients is not None:  # a run names the folder of the table first, which is nobody else's business
+        names = [str(patient).removeprefix(folder) for patient in given.patients]
+        given = replace(given, patients=np.asarray(names, dtype=np.str_))
+    return Judgement(given, record.proposed, record.flags)
 
 
 def positives(values: NDArray[Any], classes: Sequence[str]) -> list[str]:

@@ -74,7 +74,7 @@ def write(description: Mapping[str, Any]) -> str:
         "## How well it does",
         _metrics(metrics, facts.get("images", {})),
         "## Findings",
-        _findings(description["classes"], description["thresholds"], metrics),
+        _findings(description, metrics),
         "## Limits",
         _bullets(LIMITS),
     ]
@@ -94,7 +94,8 @@ def _training(description: Mapping[str, Any]) -> list[str]:
     facts = description["facts"]
     lines = []
     if "train" in facts:
-        train = dict(facts["train"])
+        # The classes stand at the top of the card, and how a file was laid out says nothing about the images.
+        train = {key: value for key, value in facts["train"].items() if key != "classes" and "_column" not in key}
         count = facts.get("images", {}).get("train")
         number = f", {count:,} images" if isinstance(count, int) else ""
         lines.append(f"Data: {_plain(train.pop('dataset', 'not recorded'))}{number}{_settings(train)}.")
@@ -146,7 +147,8 @@ def _metrics(metrics: Mapping[str, Any], images: Mapping[str, Any]) -> str:
     )
 
 
-def _findings(classes: Sequence[str], thresholds: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
+def _findings(description: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
+    classes, thresholds = description["classes"], description["thresholds"]
     rows = [
         [
             _plain(name),
@@ -157,7 +159,13 @@ def _findings(classes: Sequence[str], thresholds: Mapping[str, Any], metrics: Ma
     ]
     text = _table(["finding", "threshold", *(f"AUC, {_plain(name)}" for name in metrics)], rows)
     if all(thresholds.get(name) is None for name in classes):
-        return f"{text}\n\nNo threshold was chosen: there were no held-out patients, or too few with each finding."
+        reason = "nothing is known about held-out patients"
+        if "images" in description["facts"]:
+            held_out = "validation" in description["facts"]["images"]
+            reason = (
+                "too few held-out patients, or no better than a coin on them" if held_out else "nobody was held out"
+            )
+        return f"{text}\n\nNo threshold was chosen: {reason}."
     return (
         f"{text}\n\nA finding is called from its threshold on. It has the highest sensitivity + specificity on the "
         "held-out patients (Youden's J), which does not depend on how common the finding is. There is none where too "

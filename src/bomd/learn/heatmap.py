@@ -164,8 +164,15 @@ def draw(path: Path, model: Model, pixels: Pixels, captions: Mapping[str, str]) 
     length, left = max(height, 120), MARGIN + len(pictures) * step
     ramp = np.repeat(np.linspace(1, 0, length, dtype=np.float32)[:, None], 14, axis=1)
     sheet.paste(Image.fromarray(overlay(np.full(ramp.shape, 110, dtype=np.uint8), ramp)), (left, LINE))
-    for text, place in (("speaks most", LINE), ("for the finding", LINE + 16), ("not at all", LINE + length - 16)):
-        pen.text((left + 20, place), text, "black", font)
+    words = {
+        "speaks most": 0,
+        "for the finding": 16,
+        "each picture has": 48,
+        "its own scale": 64,
+        "not at all": length - 16,
+    }
+    for text, place in words.items():
+        pen.text((left + 20, LINE + place), text, "black", font)
     with replacing(path) as temporary:
         sheet.save(temporary, format="PNG", compress_level=3)
 

@@ -73,19 +73,20 @@ class Model:
             self._single.append(Recorded(self._forward, given))
         return self._single[0](given).cpu()
 
-    def predict(self, files: Sequence[Path], batch: int = 64) -> LabelTable:
-        """Probabilities of PNG, JPEG or DICOM files; the id of a row is the path as given.
+    def predict(self, files: Sequence[Path | str] | Path | str, batch: int = 64) -> LabelTable:
+        """Probabilities of PNG, JPEG or DICOM files, or of one; the id of a row is the path as given.
 
         Raises:
             InputError: A file cannot be read; it is named.
         """
+        files = [files] if isinstance(files, str | Path) else files  # text is a sequence, too: of letters
         found, broken = self.predict_readable(files, batch)
         if broken:
             others = f" ({len(broken)} of {len(files)} images cannot be read.)" if len(broken) > 1 else ""
             raise InputError(f"{next(iter(broken.values()))}{others}")
         return found
 
-    def predict_readable(self, files: Sequence[Path], batch: int = 64) -> tuple[LabelTable, dict[str, str]]:
+    def predict_readable(self, files: Sequence[Path | str], batch: int = 64) -> tuple[LabelTable, dict[str, str]]:
         """Probabilities of the files that can be read, in the order given, and why each of the others cannot.
 
         Many files are decoded by all cores while the networks work on those that are done.
@@ -93,6 +94,9 @@ class Model:
         if not files:
             raise InputError("No image to predict.")
         names = np.asarray([str(file) for file in files], dtype=np.str_)
+        once, times = np.unique(names, return_counts=True)
+        if times.max() > 1:  # rows go by their file
+            raise InputError(f"Image {once[np.argmax(times)]} is named {times.max()} times; name every file once.")
         values = np.full((len(files), len(self.classes)), np.nan, dtype=np.float32)
         broken: dict[int, str] = {}
         workers = cores() if _bytes(files) > WORTH_PROCESSES else 1
@@ -218,7 +222,7 @@ def load(directory: Path | str, accelerator: Any = "auto") -> Model:
     )
 
 
-def _bytes(files: Sequence[Path]) -> int:
+def _bytes(files: Sequence[Path | str]) -> int:
     """Of all these files; those that are not there count nothing and are named later."""
     total = 0
     for file in files:
@@ -244,8 +248,10 @@ def _open_network(directory: Path, number: int, description: Mapping[str, Any]) 
     try:
         content = path.read_bytes()
         weights = tensors.load(content)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"Cannot read {path}: {str(error).splitlines()[0]}") from error
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror}.") from error
+    except SafetensorError as error:
+        raise InputError(f"Cannot read {path}: {str(error).splitlines()[0]}.") from error
     if description["format"] != FIRST_FORMAT and (
         description["checksums"].get(path.name) != hashlib.sha256(content).hexdigest()
     ):
@@ -298,7 +304,8 @@ def _checked(description: Any, directory: Path) -> dict[str, Any]:
     kinds = {"backbone": str, "networks": int, "classes": list, "architecture": dict, "preprocessing": dict}
     kinds |= {"thresholds": dict, "metrics": dict, "facts": dict, "checksums": dict}
     for name, kind in kinds.items():
-        require(isinstance(whole.get(name), kind), f"{name!r} is missing or of the wrong kind")
+        value = whole.get(name)
+        require(isinstance(value, kind) and not isinstance(value, bool), f"{name!r} is missing or of the wrong kind")
 
     classes, thresholds, architecture = whole["classes"], whole["thresholds"], whole["architecture"]
     good_names = all(isinstance(name, str) and name.strip() for name in classes) and len(set(classes)) == len(classes)
@@ -310,7 +317,7 @@ def _checked(description: Any, directory: Path) -> dict[str, Any]:
     require(described, "'architecture' needs a name and arguments")
     for name, value in thresholds.items():
         require(name in classes, f"there is a threshold for {name!r}, which is none of the classes")
-        number = isinstance(value, int | float) and 0 <= value <= 1
+        number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
         require(value is None or number, f"the threshold of {name!r} is {value!r}, not within 0 and 1")
     whole["thresholds"] = {name: thresholds.get(name) for name in classes}
     return whole

@@ -32,6 +32,7 @@ from bomd.measure.evaluate import evaluate
 from bomd.measure.metrics import mean_auc
 from bomd.measure.records import choose_examples, label_record, save_predictions
 from bomd.measure.space import save_sample
+from bomd.measure.suspicion import suspicion_of
 from bomd.measure.thresholds import choose_thresholds
 from bomd.methods import METHODS
 from bomd.methods.base import Context, Method
@@ -79,7 +80,7 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
     noise = add_noise(config, train.labels, stages)
     labels = train.labels if noise is None else noise.noisy
     kept, held_out = split_by_patient(labels, config.validation, derive(config.seed, HELD_OUT))
-    given, validation = labels.take(kept), labels.take(held_out)
+    given, validation = labels.take(kept), _certain(labels.take(held_out))
 
     def show(store: Store, table: LabelTable) -> Images:
         return Images(store, table.ids, fabric.device, fabric.resident())
@@ -132,7 +133,9 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
     if space is not None:
         labels = record.clean or record.given
         save_sample(this.directory / "space.npz", space.descriptors, space.vectors, labels, config.seed)
-    choose_examples(record, train.store, config.seed).save(this.directory / "examples.npz")
+    audited = not truths and record.neighbours is not None  # nobody is tested: people go through what is flagged
+    rank = suspicion_of(record).rank if audited else None
+    choose_examples(record, train.store, config.seed, rank).save(this.directory / "examples.npz")
     save_predictions(this.directory / "predictions.npz", truths, predictions)
     runs.write_lines(this.directory / "metrics.jsonl", [*prepared.history, *history])
     environment = runs.environment(device_name(fabric), started)
@@ -273,6 +276,11 @@ def add_noise(config: Config, table: LabelTable, stages: runs.Stages) -> NoisyLa
             draw().save(path)
             stage.finish()
         return NoisyLabels.load(path)
+
+
+def _certain(table: LabelTable) -> LabelTable:
+    """The labels that a prediction can be judged by; a probability is neither right nor wrong."""
+    return table.replace(np.where(np.isin(table.values, (0, 1)), table.values, np.nan))
 
 
 def with_joint_classes(predicted: LabelTable, truth: LabelTable) -> LabelTable:

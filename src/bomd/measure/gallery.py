@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from bomd.errors import InputError
 from bomd.measure import figures
 from bomd.measure.figures import thumbnail
+from bomd.measure.proposals import propose
 from bomd.measure.summary import Finished, number
 
 if TYPE_CHECKING:
@@ -25,25 +27,53 @@ KINDS = {
 }
 
 
-def read_pages(run: Path, record: LabelRecord, most: int) -> list[dict[str, Any]]:
-    """The examples that a run directory holds; see `pages`."""
+REVIEW = {
+    "most suspect": "The beginning of the order of review.",
+    "random": "Drawn at random from all other flagged images: what a flag is worth on average.",
+}
+
+
+def read_pages(run: Path, record: LabelRecord, most: int, audit: bool) -> list[dict[str, Any]]:
+    """The examples that a run directory holds; see `pages`. Those of an audit are in the order of review."""
     from bomd.measure.records import Examples  # here, since it brings PyTorch along
 
-    return pages(record, Examples.load(run / "examples.npz"), most)
+    return pages(record, Examples.load(run / "examples.npz"), most, review_rank(record) if audit else None)
 
 
-def pages(record: LabelRecord, examples: Examples, most: int) -> list[dict[str, Any]]:
-    """At most this many examples of each kind, as plain values for the template; kinds are never mixed."""
+def review_rank(record: LabelRecord) -> NDArray[np.int64]:
+    """(N) place in the order of review, from 1; by margin where a method has nothing but flags."""
+    from bomd.measure.suspicion import suspicion_of  # here, since it brings PyTorch along
+
+    if record.neighbours is not None:
+        return suspicion_of(record).rank
+    assert record.flags is not None
+    return np.argsort(np.argsort(record.flags.margin, kind="stable")) + 1
+
+
+def pages(
+    record: LabelRecord, examples: Examples, most: int, rank: NDArray[np.int64] | None = None
+) -> list[dict[str, Any]]:
+    """At most this many examples of each kind, as plain values for the template; kinds are never mixed.
+
+    Args:
+        record: Labels, flags and neighbours.
+        examples: Flagged images with pictures.
+        most: Of each kind.
+        rank: (N) place of each image in the order of review; cards then say it, and what would change.
+    """
     if len(examples.flagged) and max(examples.flagged.max(), examples.rows.max()) >= len(record.given):
         raise InputError("examples.npz names rows that labels.npz does not have. Run it again.")
     pictures = {int(row): pixels for row, pixels in zip(examples.rows, examples.pixels, strict=True)}
     truth, changed = known_truth(record), truly_changed(record)
+    hard = None if rank is None else propose(record)
     found = []
-    for kind, meaning in KINDS.items():
+    for kind, meaning in (KINDS if rank is None else REVIEW).items():
         rows = examples.flagged[examples.chosen == kind]
+        rows = rows if rank is None else rows[np.argsort(rank[rows])]
         cards = [_card(record, int(row), pictures) for row in rows[:most]]
         for card, row in zip(cards, rows, strict=False):
             card["wrong"] = bool(changed[row]) if truth[row] else None
+            card["review"] = None if rank is None or hard is None else _review(record, int(row), rank, hard[row])
         if len(rows):
             found.append(
                 {
@@ -119,6 +149,71 @@ def changes(run: Finished, record: LabelRecord, name: str) -> dict[str, Any]:
         "histogram": figures.bars(record.given.classes, sums, "sum of labels", f"{name}h"),
         "auc": figures.change_plot(names, before, after, "label AUC", f"{name}l") if classes else None,
         "classes": classes,
+    }
+
+
+def questions(record: LabelRecord) -> dict[str, Any]:
+    """How many images and labels are in doubt, in all and for each class.
+
+    A positive label is questioned where it would be removed, a negative one where it would be added.
+    """
+    noisy = np.zeros(len(record.given), dtype=bool) if record.flags is None else record.flags.noisy
+    values, hard = record.given.values, propose(record)
+    positive, negative = values >= 0.5, values < 0.5  # what is not labelled is neither
+    removed, added = positive & (hard == 0), negative & (hard == 1)
+    counts = {
+        "positives": positive,
+        "negatives": negative,
+        "flagged": positive & noisy[:, None],
+        "removed": removed,
+        "added": added,
+    }
+    classes: list[dict[str, Any]] = [
+        {"name": name, **{key: int(found[:, column].sum()) for key, found in counts.items()}}
+        for column, name in enumerate(record.given.classes)
+    ]
+    for column, item in enumerate(classes):
+        item["after"] = item["positives"] - item["removed"] + item["added"]
+        item["soft"] = float(np.nansum(record.proposed.values[:, column]))
+    return {
+        "images": len(record.given),
+        "flagged": int(noisy.sum()),
+        "changed": int((removed | added).any(axis=1).sum()),
+        "labels": int((positive | negative).sum()),
+        "removed": int(removed.sum()),
+        "added": int(added.sum()),
+        "classes": classes,
+    }
+
+
+def course(run: Path) -> Iterator[tuple[tuple[str, str], list[int], list[float]]]:
+    """Epochs and values of every stage and number of training that was measured more than never."""
+    path = run / "metrics.jsonl"
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+    except (OSError, ValueError) as error:
+        raise InputError(f"Cannot read {path}: {error}.") from error
+    for stage in dict.fromkeys(str(line["stage"]) for line in lines):
+        for key in ("loss", "validation"):
+            points = [
+                (int(line["epoch"]), value)
+                for line in lines
+                if line["stage"] == stage and (value := number(line, key)) is not None
+            ]
+            if points:
+                yield (stage, key), [epoch for epoch, _ in points], [value for _, value in points]
+
+
+def _review(record: LabelRecord, row: int, rank: NDArray[np.int64], hard: NDArray[np.float32]) -> dict[str, Any]:
+    """The place of a flagged image among all that are flagged, and which of its labels are questioned."""
+    assert record.flags is not None
+    given = record.given.values[row]
+    names = np.asarray(record.given.classes, dtype=object)
+    return {
+        "place": int((rank[record.flags.noisy] <= rank[row]).sum()),
+        "of": int(record.flags.noisy.sum()),
+        "removed": names[(given >= 0.5) & (hard == 0)].tolist(),
+        "added": names[(given < 0.5) & (hard == 1)].tolist(),
     }
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # reports read records without PyTorch
 
 THUMBNAIL = 128  # pixels; enough to see a finding, small enough for a page of them
 SUSPECTS, RANDOM = 12, 12  # examples from the top of the list, and drawn from all of it to be fair
+REVIEWED = 24  # examples from the top of the order of review, where people go through it
 SHOWN_NEIGHBOURS = 5
 
 
@@ -170,16 +171,23 @@ class Examples:
         return cls(columns["flagged"], columns["chosen"], columns["rows"], columns["pixels"])
 
 
-def choose_examples(record: LabelRecord, store: Store, seed: int) -> Examples:
-    """Take the most suspect images and as many drawn at random from all that are flagged."""
+def choose_examples(record: LabelRecord, store: Store, seed: int, rank: NDArray[np.int64] | None = None) -> Examples:
+    """Take the most suspect images and some drawn at random from all others that are flagged.
+
+    Args:
+        record: Labels, flags and neighbours.
+        store: The packed images.
+        seed: Of the draw.
+        rank: (N) place of each image in the order of review, whose beginning is then taken; else the lowest margins.
+    """
     flags = record.flags
     rows = np.flatnonzero(flags.noisy) if flags is not None else np.zeros(0, dtype=np.int64)
     if flags is not None:
-        rows = rows[np.argsort(flags.margin[rows], kind="stable")]
-    rest = rows[SUSPECTS:]
+        rows = rows[np.argsort((flags.margin if rank is None else rank)[rows], kind="stable")]
+    first, rest = np.split(rows, [SUSPECTS if rank is None else REVIEWED])
     drawn = np.random.default_rng(seed).choice(rest, size=min(RANDOM, len(rest)), replace=False)
-    flagged = np.concatenate([rows[:SUSPECTS], drawn]).astype(np.int64)
-    chosen = np.asarray(["most suspect"] * min(SUSPECTS, len(rows)) + ["random"] * len(drawn), dtype="<U12")
+    flagged = np.concatenate([first, drawn]).astype(np.int64)
+    chosen = np.asarray(["most suspect"] * len(first) + ["random"] * len(drawn), dtype="<U12")
     wanted = [flagged]
     if record.neighbours is not None:
         wanted.append(record.neighbours[flagged, :SHOWN_NEIGHBOURS].ravel())

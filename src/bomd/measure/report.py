@@ -18,7 +18,7 @@ from bomd.measure import figures, gallery, summary
 from bomd.measure.figures import Look
 from bomd.measure.noise_curves import Grid, arrange, dots, noise_figures, score_table
 from bomd.measure.summary import Group, number, show, spread, summary_rows, summary_table
-from bomd.measure.words import in_words, show_gap
+from bomd.measure.words import audit_in_words, in_words, show_gap, subject
 from bomd.runs import Run
 from bomd.tables import NO_FINDING
 
@@ -29,6 +29,7 @@ __all__ = ["summary_rows", "summary_table", "write_report"]
 
 LARGEST = 9_500_000  # bytes: a page that can still be sent by mail
 EXAMPLES = (12, 6, 3, 1, 0)  # of each kind and method; the first number that keeps the page small enough
+AUDITED = (24, *EXAMPLES)  # the same where people go through what is flagged
 CARDS = 24  # examples of each kind on the whole page, so that it stays quick to open
 DETAILED, ALIKE = 6, 3  # groups whose flags, labels and examples are shown in detail, and those of one method
 DRAWN = 8  # tables of findings that also have a figure
@@ -66,7 +67,7 @@ def write_report(runs: Sequence[Run], path: Path) -> Path:
     parts = [_Part(group, look[group.label], f"g{place}") for place, group in enumerate(groups)]
     detailed = _detailed(grids, parts)
     page = _page(grids, parts, detailed, look)
-    for version in _versions(page, lambda most: _galleries(detailed, most), len(detailed)):
+    for version in _versions(page, lambda most: _galleries(detailed, most, page["audit"]), len(detailed)):
         text = _render(version)
         if len(text.encode()) <= LARGEST:
             write_text(path, text)
@@ -113,14 +114,25 @@ def _page(grids: Sequence[Grid], parts: Sequence[_Part], detailed: Sequence[_Par
     flagging = [part for part in ordered if rows[id(part)]["flagged"]]
     relabelling = [part for part in ordered if part.relabels]
     margins = [(part, gallery.margins(part.record, f"{part.name}m")) for part in detailed]
+    audit = not any(grid.tests for grid in grids) and bool(flagging)
+    asked = {part.name: gallery.questions(part.record) for part in detailed if audit and part.record.flags is not None}
+
+    def points(grid: Grid) -> list[dict[str, str]]:
+        own = {(part.group.label, part.group.noise): part.name for of, part in _placed(grids, parts) if of is grid}
+        found = {key: asked[name] for key, name in own.items() if name in asked}
+        return audit_in_words(grid, found) if found else in_words(grid)
+
     return {
-        "grids": [_grid(grid, look, f"n{place}") for place, grid in enumerate(grids)],
+        "audit": audit,
+        "subjects": [subject(grid) if audit else grid.data for grid in grids],
+        "grids": [_grid(grid, look, f"n{place}", points(grid)) for place, grid in enumerate(grids)],
         "several": several,
         "runs": sum(len(group.runs) for group in groups),
         "looks": list(look.values()),
         "seeds": sorted({seed for group in groups for seed in group.seeds}),
         "findings": _findings(grids, parts),
         "detection": [shown(part) for part in flagging],
+        "known": {key for part in flagging for key, value in rows[id(part)]["detection"].items() if value},
         "margins": [shown(part) | {"figure": figure} for part, figure in margins if figure],
         "composition": [
             shown(part) | gallery.composition(part.group.first, f"{part.name}c")
@@ -129,7 +141,9 @@ def _page(grids: Sequence[Grid], parts: Sequence[_Part], detailed: Sequence[_Par
         ],
         "relabelled": [shown(part) for part in relabelling],
         "changes": [
-            shown(part) | gallery.changes(part.group.first, part.record, part.name)
+            shown(part)
+            | gallery.changes(part.group.first, part.record, part.name)
+            | {"questions": asked.get(part.name)}
             for part in detailed
             if part in relabelling
         ],
@@ -147,9 +161,10 @@ def _page(grids: Sequence[Grid], parts: Sequence[_Part], detailed: Sequence[_Par
 
 def _versions(page: Values, galleries: Callable[[int], list[Values]], count: int) -> Iterator[Values]:
     """The page, and then with ever less on it, until it is small enough; each says what it leaves out."""
-    usual = max(2, min(EXAMPLES[0], CARDS // max(count, 1)))
+    steps = AUDITED if page["audit"] else EXAMPLES
+    usual = max(2, min(steps[0], CARDS // max(count, 1)))
     left: list[str] = []
-    for most in (usual, *(fewer for fewer in EXAMPLES if fewer < usual)):
+    for most in (usual, *(fewer for fewer in steps if fewer < usual)):
         if most < usual:
             left = [f"all but {most} example{'' if most == 1 else 's'} of each kind" if most else "all examples"]
         page = {**page, "galleries": galleries(most), "left_out": left}
@@ -192,7 +207,7 @@ def _detailed(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[_Part]:
     return [part for same in zip_longest(*queues) for part in same if part is not None][:DETAILED]
 
 
-def _grid(grid: Grid, look: dict[str, Look], name: str) -> Values:
+def _grid(grid: Grid, look: dict[str, Look], name: str, points: list[dict[str, str]]) -> Values:
     """Sentences, tables of methods and curves of one set of images."""
     single = len(grid.noises) == 1
     tables = (
@@ -202,7 +217,7 @@ def _grid(grid: Grid, look: dict[str, Look], name: str) -> Values:
     )
     return {
         "data": grid.data,
-        "points": in_words(grid),
+        "points": points,
         "single": single,
         "noises": grid.noises,
         "tables": tables,
@@ -276,9 +291,9 @@ def _block(parts: Sequence[_Part], leading: Sequence[_Part], test: str, name: st
     }
 
 
-def _galleries(parts: Sequence[_Part], most: int) -> list[Values]:
-    judging = [part for part in parts if part.record.flags is not None]
-    found = [(part.group, gallery.read_pages(part.group.first.run.directory, part.record, most)) for part in judging]
+def _galleries(parts: Sequence[_Part], most: int, audit: bool) -> list[Values]:
+    judging = [(part.group, part.record) for part in parts if part.record.flags is not None]
+    found = [(of, gallery.read_pages(of.first.run.directory, record, most, audit)) for of, record in judging]
     return [{"group": group, "pages": pages} for group, pages in found if pages]
 
 
@@ -293,7 +308,7 @@ def _training(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[Values]:
         lines: dict[tuple[str, str], list[tuple[Look, list[int], list[float]]]] = {}
         for part in members:
             for run in part.group.runs if all_runs else part.group.runs[:1]:
-                for place, epochs, values in _course(run.run.directory / "metrics.jsonl"):
+                for place, epochs, values in gallery.course(run.run.directory):
                     lines.setdefault(place, []).append((part.look, epochs, values))
         axis = {"loss": "loss", "validation": "AUC on held-out patients"}
         drawn = [
@@ -306,23 +321,6 @@ def _training(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[Values]:
             looks = [part.look for part in members]
             found.append({"experiment": experiment, "looks": looks, "figures": drawn, "seeds": seeds})
     return found
-
-
-def _course(path: Path) -> Iterator[tuple[tuple[str, str], list[int], list[float]]]:
-    """Epochs and values of every stage and number that was measured more than never."""
-    try:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
-    except (OSError, ValueError) as error:
-        raise InputError(f"Cannot read {path}: {error}.") from error
-    for stage in dict.fromkeys(str(line["stage"]) for line in lines):
-        for key in ("loss", "validation"):
-            points = [
-                (int(line["epoch"]), value)
-                for line in lines
-                if line["stage"] == stage and (value := number(line, key)) is not None
-            ]
-            if points:
-                yield (stage, key), [epoch for epoch, _ in points], [value for _, value in points]
 
 
 def _members(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[tuple[str, list[_Part]]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 from bomd.measure.noise_curves import Gap, Grid, compare
@@ -9,6 +11,7 @@ from bomd.measure.summary import Group, held_out, number, show, test_name
 
 DESCRIBED = 2  # methods that flag or change labels and are described; the sections below have them all
 MANY = 5  # methods; the best of more looks better than it is
+CLASSES = 14  # named one by one; the table of an audit has them all
 Point = dict[str, str]  # "lead" in bold, "text" after it
 
 
@@ -16,7 +19,10 @@ def in_words(grid: Grid) -> list[Point]:
     """What came out for one set of images, the most important first."""
     points = []
     if not any(not held_out(test) for test in grid.tests):
-        points.append(_point("No test set.", "Only held-out patients were scored, whose labels may be wrong."))
+        scored = (
+            "Only held-out patients were scored, whose labels may be wrong." if grid.tests else "Nobody was scored."
+        )
+        points.append(_point("No test set.", scored))
     if len(grid.noises) == 1:
         points += [_winner(grid, grid.noises[0], test) for test in grid.headline]
         points += [point for test in grid.headline if (point := _against_baseline(grid, grid.noises[0], test))]
@@ -36,6 +42,92 @@ def in_words(grid: Grid) -> list[Point]:
             )
         )
     return points
+
+
+def subject(grid: Grid) -> str:
+    """What was audited: the folder of the images, without the path of somebody's home, or the name of the data."""
+    train = next(iter(grid.groups.values())).first.config.get("train") or {}
+    if train.get("dataset") != "folder" or not train.get("images"):
+        return grid.data
+    place = PurePath(str(train["images"]))
+    return "/".join([part for part in place.parts if part != place.anchor][-2:]) or grid.data
+
+
+def audit_in_words(grid: Grid, asked: Mapping[tuple[str, str], dict[str, Any]]) -> list[Point]:
+    """What an audit found in one set of images.
+
+    Args:
+        grid: Its runs.
+        asked: By method and noise what `gallery.questions` counts.
+    """
+    points = []
+    for (method, noise), found in asked.items():
+        group, row = grid.groups[method, noise], grid.rows[method, noise]
+        by = f"{method}{f', {noise}' if len(grid.noises) > 1 else ''}: " if len(asked) > 1 else ""
+        sentences = (_doubtful(found, by), _questioned(found, by), _swept(found), _detected(row), _relabelled(row))
+        points += [point for point in sentences if point]
+        points.append(_trained(group, by))
+    return points
+
+
+def _doubtful(found: dict[str, Any], by: str) -> Point:
+    share = f" ({100 * found['flagged'] / found['images']:.1f} %)" if found["flagged"] else ""
+    return _point(
+        f"{by}{found['flagged']:,} of {found['images']:,} images{share} have labels that look wrong.",
+        "A flag is a question, not a verdict: somebody who can read the image decides. Nothing was changed in the "
+        "labels that were given.",
+    )
+
+
+def _questioned(found: dict[str, Any], by: str) -> Point | None:
+    """Which labels would change, the classes with most of them first."""
+    if not found["flagged"]:
+        return None
+    total = found["removed"] + found["added"]
+    if not total:
+        return _point(
+            f"{by}No other labels are proposed.", "The images nearest to the flagged ones are labelled alike."
+        )
+    lead = f"{by}{total:,} of {found['labels']:,} labels are questioned, in {found['changed']:,} images: "
+    lead += f"{found['removed']:,} positive and {found['added']:,} negative."
+    sides = (("Positive", "removed", "positives"), ("Negative", "added", "negatives"))
+    return _point(lead, " ".join(f"{side}: {told}." for side, *keys in sides if (told := _by_class(found, *keys))))
+
+
+def _by_class(found: dict[str, Any], key: str, of: str) -> str:
+    classes = sorted((item for item in found["classes"] if item[key]), key=lambda item: -item[key])
+    told = [f"{item['name']} {item[key]:,} of {item[of]:,}" for item in classes[:CLASSES]]
+    return "; ".join(told) + (f"; and {len(classes) - CLASSES} more classes" if len(classes) > CLASSES else "")
+
+
+def _swept(found: dict[str, Any]) -> Point | None:
+    """A warning about classes of which nothing would be left: most probably they were not learnt."""
+    present = [item for item in found["classes"] if item["positives"]]
+    gone = [item["name"] for item in present if item["removed"] == item["positives"]]
+    if not gone:
+        return None
+    return _point(
+        f"Every positive label of {len(gone)} of {len(present)} classes is questioned.",
+        f"More probably these classes were not learnt than that all their labels are wrong, so their flags say "
+        f"little: {', '.join(gone)}.",
+    )
+
+
+def _trained(group: Group, by: str) -> Point:
+    """What learnt from what."""
+    config, result = group.first.config, group.first.result
+    images = f"{result['images']['train']:,} images"
+    held = "Nobody was held out, so no score on this page says how good the flags are."
+    if not result["images_presented"]:
+        return _point(
+            f"{by}Nothing was trained.", f"Features that were given say which of the {images} are alike. {held}"
+        )
+    fit, size = config.get("fit") or {}, (config.get("images") or {}).get("size")
+    network = f"The network is {fit['backbone']}" if fit.get("backbone") else ""
+    network += f", which started from {fit['weights']} weights" if network and fit.get("weights") else ""
+    network += f"; it saw images of {size} × {size} pixels" if network and size else ""
+    lead = f"{by}{config['method']} was trained on all {images} and the labels that it judges."
+    return _point(lead, f"{network}. {held}" if network else held)
 
 
 def signed(value: float) -> str:

@@ -87,6 +87,7 @@ class Journal:
     def submit(self, event: Event) -> Future[Event]:
         """Save an event; the future has it with its number once it is on disk, or the reason why it is not."""
         saved: Future[Event] = Future()
+        saved.set_running_or_notify_cancel()  # whoever waits may go away, but what is under way is saved
         self._waiting.put((event, saved))
         return saved
 
@@ -195,6 +196,8 @@ def _holder(directory: Path) -> str:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
+    if path.is_symlink():  # a run from somebody else must not make us write to a file of ours
+        raise InputError(f"{path} is a link: decisions are kept in the run itself. Remove the link.")
     try:
         connection = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
@@ -204,16 +207,18 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     """Make the tables of a new file; every commit waits until the disk has it."""
+    new = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+    if not new:
+        _check_format(connection, path)  # before anything is written to what may be a file of another program
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+    if new:
         triggers = [
             _APPEND_ONLY.format(table=table, verb=verb)
             for table in ("events", "decisions")
             for verb in ("UPDATE", "DELETE")
         ]
         connection.executescript("BEGIN;" + _TABLES + "".join(triggers) + f"PRAGMA user_version = {FORMAT}; COMMIT;")
-    _check_format(connection, path)
 
 
 def _check_format(connection: sqlite3.Connection, path: Path) -> None:

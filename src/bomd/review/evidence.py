@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from bomd.clean.relabel import neighbour_mean
 from bomd.data.images import Pixels, read_image
 from bomd.data.store import Store, open_store
 from bomd.errors import InputError
 from bomd.files import read_json
+from bomd.measure.proposals import propose
 from bomd.measure.records import LabelRecord
 from bomd.measure.suspicion import suspicion_of
 
@@ -80,7 +82,7 @@ class Evidence:
         """(H, W) the picture that is shown: packed, or the file itself where originals are asked for."""
         paths = self.record.given.paths
         if not self.originals or paths is None:
-            return np.asarray(self.store.images[self.places[row]])
+            return self.packed(row)
         image = Image.fromarray(read_image(Path(str(paths[row]))))
         image.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
         return np.asarray(image)
@@ -117,7 +119,7 @@ class Evidence:
             "number": row,
             "id": str(record.given.ids[row]),
             "patient": str(record.given.groups[row]),
-            "margin": None if flags is None or np.isnan(flags.margin[row]) else round(float(flags.margin[row]), 4),
+            "margin": None if flags is None else _number(flags.margin[:, None], row, 0),
             "labels": labels,
             "neighbours": [
                 {
@@ -132,13 +134,35 @@ class Evidence:
 
 
 def only_run(place: Path) -> Path:
-    """The run directory that is meant: this one, or the only one below it."""
+    """The run directory that is meant: this one, the latest of an audit, or the only one below it."""
     if (place / "labels.npz").exists() or not place.is_dir():
         return place
+    if (place / "audit.json").is_file():
+        facts = read_json(place / "audit.json")
+        run = place / str(facts.get("run")) if isinstance(facts, dict) else place
+        if (run / "labels.npz").is_file() and run.resolve().is_relative_to(place.resolve()):
+            return run
     found = sorted(file.parent for file in place.glob("**/labels.npz") if (file.parent / "result.json").exists())
     if len(found) > 1:
         raise InputError(f"{len(found)} runs are in {place}, such as {found[0]} and {found[1]}: name one of them.")
     return found[0] if found else place
+
+
+def load_record(directory: Path) -> LabelRecord:
+    """The labels of a run, with patients as its table names them.
+
+    A run puts the folder of the table before the names of its patients, to tell those of several tables apart. That
+    folder says nothing to a reviewer and has no place in a file that is passed on.
+    """
+    record = LabelRecord.load(directory / "labels.npz")
+    if record.given.patients is None or not (directory / "config.json").is_file():
+        return record
+    try:
+        folder = f"{read_json(directory / 'config.json')['config']['train']['root']}:"
+    except (KeyError, TypeError):  # such as generated images, which have no folder
+        return record
+    patients = [str(patient).removeprefix(folder) for patient in record.given.patients]
+    return replace(record, given=replace(record.given, patients=np.asarray(patients, dtype=np.str_)))
 
 
 def open_evidence(directory: Path, *, originals: bool = False) -> Evidence:
@@ -155,7 +179,7 @@ def open_evidence(directory: Path, *, originals: bool = False) -> Evidence:
         raise InputError(f"No run to review in {directory}: expected a run directory with labels.npz.")
     if not (directory / "images.json").is_file():
         raise InputError(f"{directory} does not say where its images are: run it again with this version of bomd.")
-    record = LabelRecord.load(directory / "labels.npz")
+    record = load_record(directory)
     if originals and record.given.paths is None:
         raise InputError(f"{directory} names no image files: leave out --originals.")
     facts = read_json(directory / "images.json")
@@ -164,8 +188,10 @@ def open_evidence(directory: Path, *, originals: bool = False) -> Evidence:
     store = open_store(directory / facts["store"])
     _check(record, directory)
     given = _hard(record.given.values)
-    votes = None if record.neighbours is None else _vote(given, record.neighbours)
-    proposed = _propose(record, given, votes)
+    votes = None
+    if record.neighbours is not None:
+        votes = neighbour_mean(record.given.values, record.neighbours).astype(np.float32)
+    proposed = _propose(record, given)
     queued = record.flags.noisy if record.flags is not None else (proposed != given).any(axis=1)
     rows = np.flatnonzero(queued)
     if not len(rows):
@@ -198,27 +224,14 @@ def _hard(values: NDArray[np.float32]) -> Labels:
     return np.where(np.isnan(values), UNKNOWN, values >= 0.5).astype(np.int8)
 
 
-def _vote(given: Labels, neighbours: NDArray[np.int64]) -> NDArray[np.float32]:
-    """(N, C) share of yes among the neighbours (N, K) that are there and labelled; NaN where there is none."""
-    labels = np.concatenate([given, np.full((1, given.shape[1]), UNKNOWN, dtype=np.int8)])  # the last is what -1 finds
-    yes, labelled = np.zeros(given.shape, dtype=np.float32), np.zeros(given.shape, dtype=np.float32)
-    for column in neighbours.T:  # one neighbour at a time needs K times less memory than all at once
-        yes += labels[column] == 1
-        labelled += labels[column] != UNKNOWN
-    return np.divide(yes, labelled, out=np.full_like(yes, np.nan), where=labelled > 0)
+def _propose(record: LabelRecord, given: Labels) -> Labels:
+    """(N, C) a yes or no for every label of a flagged image, the same as in the table of an audit.
 
-
-def _propose(record: LabelRecord, given: Labels, votes: NDArray[np.float32] | None) -> Labels:
-    """(N, C) a yes or no for every label of a flagged image.
-
-    Where neighbours voted, their majority decides and a tie keeps the given label. The soft label is no use for
-    that: it keeps 40 % of a given positive, so that at 0.5 hardly any label would ever be taken away. Without
-    neighbours, a soft label of at least 0.5 is a yes. An unknown label stays unknown.
+    Without neighbours nobody voted, and a soft label of at least 0.5 is a yes. An unknown label stays unknown.
     """
-    if votes is None:
-        proposed = _hard(record.proposed.values)
-    else:
-        proposed = np.where(np.isnan(votes) | (votes == 0.5), given, votes > 0.5).astype(np.int8)
+    if record.neighbours is not None and record.flags is not None:
+        return _hard(propose(record))
+    proposed = _hard(record.proposed.values)
     proposed[given == UNKNOWN] = UNKNOWN
     if record.flags is not None:
         proposed[~record.flags.noisy] = given[~record.flags.noisy]

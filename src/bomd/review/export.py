@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bomd.data.datasets.corrected import harmless
 from bomd.errors import InputError
 from bomd.files import write_text
-from bomd.measure.records import LabelRecord
 from bomd.review.decisions import FILE, JUDGEMENTS, Event, current, read_events
+from bomd.review.evidence import load_record
 from bomd.tables import LabelTable
 
 COLUMNS = ("id", "patient", "reviewers", "unresolved")
@@ -47,7 +48,7 @@ def read_reviewed(run: Path) -> Reviewed:
     """Labels and decisions of a run directory."""
     if not (run / "labels.npz").is_file():
         raise InputError(f"No run in {run}: expected a run directory with labels.npz.")
-    given = LabelRecord.load(run / "labels.npz").given
+    given = load_record(run).given
     standing = current(read_events(run / FILE, given.classes))
     known = set(given.ids.tolist())
     for events in standing.values():
@@ -92,7 +93,8 @@ def to_csv(reviewed: Reviewed) -> str:
     """One line per image: id, patient, people who judged it, labels they were split on, labels, given labels.
 
     Every class has a column of its name with the labels to use and one with `given:` before its name. A label that
-    is not known is blank.
+    is not known is blank. A text that a spreadsheet would run as a formula has an apostrophe before it, which
+    `bomd run --labels` knows.
     """
     classes = reviewed.labels.classes
     header = [*COLUMNS, *classes, *(f"{GIVEN}{name}" for name in classes)]
@@ -100,11 +102,11 @@ def to_csv(reviewed: Reviewed) -> str:
         raise InputError("A class has the name of another column of the reviewed labels: rename the class.")
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
+    writer.writerow([harmless(name) for name in header])
     given = reviewed.given
     columns = zip(given.ids, given.groups, reviewed.reviewers, reviewed.unresolved, strict=True)
-    for facts, labels, old in zip(columns, reviewed.labels.values, given.values, strict=True):
-        writer.writerow([*facts, *_cells(labels), *_cells(old)])
+    for (name, patient, *counts), labels, old in zip(columns, reviewed.labels.values, given.values, strict=True):
+        writer.writerow([harmless(name), harmless(patient), *counts, *_cells(labels), *_cells(old)])
     return stream.getvalue()
 
 

@@ -44,6 +44,8 @@ class Queue:
     def __init__(self, evidence: Evidence) -> None:
         self.evidence, self.rows = evidence, evidence.rows
         self.suspicion = evidence.suspicion[self.rows]
+        self.queued = np.zeros(len(evidence), dtype=np.bool_)
+        self.queued[self.rows] = True
         self.added, self.removed = evidence.added, evidence.removed
         adds, removes = self.added.any(axis=1), self.removed.any(axis=1)
         self.kind = np.select([adds & removes, adds, removes], [3, 1, 2], 0).astype(np.int8)  # places in KINDS
@@ -178,10 +180,11 @@ class Desk:
     def _count(self, row: int, event: Event | None, step: int) -> None:
         if event is None:
             return
+        own = step if self.queue.queued[row] else 0  # an address may lead to an image that is not in the queue
         if event.action not in JUDGEMENTS:
-            self.skipped += step
+            self.skipped += own
             return
-        self.decided += step
+        self.decided += own
         counts = self.changed if changes(event, self.queue.evidence, row) else self.kept
         counts[self.queue.linked(row)] += step
 

@@ -26,6 +26,13 @@ def test_named_images_and_classes_change_and_no_others(tmp_path: Path) -> None:
     assert TABLE.values[2, 0] == 1
 
 
+def test_apostrophes_against_formulas_are_seen_through(tmp_path: Path) -> None:
+    table = LabelTable(np.array(["=1+1", "'=2"]), ("@SUM(A1)", "-x"), np.zeros((2, 2), dtype=np.float32))
+    path = tmp_path / "reviewed.csv"
+    path.write_text("\ufeffid,'@SUM(A1),-x\n'=1+1,1,0\n'=2,0,1\n", encoding="utf-8")  # the mark is Excel's
+    assert correct(table, path).values.tolist() == [[1, 0], [0, 1]]
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -36,6 +43,9 @@ def test_named_images_and_classes_change_and_no_others(tmp_path: Path) -> None:
         ("id,Mass\na,2\n", "no label from 0 to 1"),
         ("id,Mass\na,nan\n", "no label from 0 to 1"),
         ("id,Mass\na,yes\n", "no label from 0 to 1"),
+        ("id,Mass\na,1,0\n", "Cannot read"),  # pandas would take the first cell for a name and shift the others
+        ("id,Mass,Mass\na,1,0\n", "two columns 'Mass'"),
+        ("id,Mass\n", "it has no rows"),
         ("", "Cannot read"),
     ],
 )

@@ -31,13 +31,21 @@ function say(text, wrong = false) {
   place("status").classList.toggle("wrong", wrong);
 }
 
+async function reach(address, options) {
+  try {
+    return await fetch(address, options);
+  } catch {
+    throw new Error(`${options ? "Not saved: the" : "The"} server does not answer`);
+  }
+}
+
 async function ask(address, body) {
   const options = body && {
     method: "POST",
     headers: { "content-type": "application/json" },
     body: JSON.stringify({ reviewer: state.reviewer, ...body }),
   };
-  const answer = await fetch(address, options);
+  const answer = await reach(address, options);
   if (!answer.ok) throw new Error((await answer.text()).trim().slice(0, 300));
   return answer.json();
 }
@@ -91,9 +99,9 @@ function queueLine(item) {
   const number = side.appendChild(make("span", "suspicion"));
   if (item.lift) number.append(make("span", item.lift > 0 ? "rise" : "fall", item.lift > 0 ? "↑" : "↓"));
   number.append(item.suspicion.toFixed(1));
-  number.title = `Suspicion${item.lift ? `; ${item.lift > 0 ? "raised" : "lowered"} by your decisions on similar images` : ""}`;
+  number.title = `Suspicion: how badly the given labels fit the image${item.lift ? `; ${item.lift > 0 ? "raised" : "lowered"} by your decisions on similar images` : ""}`;
   if (item.action) side.append(make("span", `mark ${item.action}`, DONE[item.action].split(" ")[0]));
-  button.addEventListener("click", () => visit(item.number));
+  button.addEventListener("click", () => guarded(() => visit(item.number), true));
   return line;
 }
 
@@ -224,7 +232,7 @@ function showNeighbours() {
     button.append(make("span", "names", names));
     button.title = `${other.id}${other.same_patient ? " (same patient)" : ""}: ${names}`;
     if (other.same_patient) button.append(make("span", "same", "same patient"));
-    button.addEventListener("click", () => compare(other));
+    button.addEventListener("click", () => guarded(() => compare(other), true));
     return line;
   });
   if (!lines.length) lines.push(make("li", "hint", "This run has no neighbours."));
@@ -272,14 +280,16 @@ async function drawHeat() {
     return;
   }
   const address = `/heat/${shown.number}/${column}`;
-  const answer = await fetch(address);
-  if (!answer.ok) {
+  try {
+    const answer = await reach(address);
+    if (!answer.ok) throw new Error((await answer.text()).trim());
+    const picture = await load(address);
+    if (state.image === shown && place("heat").value === column) viewer.overlay(picture);
+  } catch (error) {
     place("heat").value = "";
-    say((await answer.text()).trim(), true);
-    return;
+    viewer.overlay(null);
+    say(error.message, true);
   }
-  const picture = await load(address);
-  if (state.image === shown && place("heat").value === column) viewer.overlay(picture);
 }
 
 /* Decisions */
@@ -287,7 +297,7 @@ async function drawHeat() {
 async function act(action, extra = {}) {
   const image = state.image;
   if (!image || state.busy) return;
-  if (state.touched && (action === "accept" || action === "keep")) {
+  if (state.touched && action !== "edit") {
     say("You changed labels: press e to save them, or Esc to drop them", true);
     return;
   }
@@ -347,7 +357,7 @@ async function guarded(work, patient = false) {
   try {
     await work();
   } catch (error) {
-    say(error.message === "Failed to fetch" ? "Not saved: the server does not answer" : error.message, true);
+    say(error.message, true);
   } finally {
     state.busy = false;
     document.body.classList.remove("busy");
@@ -398,7 +408,7 @@ async function saveName() {
 /* Keys and buttons */
 
 function drop() {
-  leaveComparison();
+  guarded(leaveComparison);
   if (state.touched) {
     startLabels();
     say("Changes dropped");
@@ -427,7 +437,8 @@ const KEYS = {
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   const field = event.target.closest("input, select");
-  if (field) {
+  const slides = field && field.type === "range" && !/^(Arrow|Home|End|Page|Escape)/.test(event.key);
+  if (field && !slides) { // a slider needs a few keys of its own only: after a drag, the others decide as ever
     if (event.key === "Escape") field.blur();
     return;
   }
@@ -471,6 +482,13 @@ for (const name of ["width", "level"]) {
   place(name).addEventListener("input", () => viewer.setWindow(Number(place("width").value), Number(place("level").value)));
 }
 place("heat").addEventListener("change", drawHeat);
+for (const field of document.querySelectorAll("select")) {
+  // After a choice by mouse the keys decide again, or "a" would jump to a finding that begins with it.
+  let pointed = false;
+  field.addEventListener("pointerdown", () => { pointed = true; });
+  field.addEventListener("keydown", () => { pointed = false; });
+  field.addEventListener("change", () => pointed && field.blur());
+}
 let waiting = 0;
 for (const id of Object.values(FILTERS)) {
   place(id).addEventListener(id === "filter-text" ? "input" : "change", () => {
@@ -492,7 +510,9 @@ async function start() {
   document.querySelector(".where").hidden = !state.run.has.heat;
   const saved = JSON.parse(sessionStorage.getItem("bomd-filters") || "{}");
   for (const [name, id] of Object.entries(FILTERS)) if (saved[name]) place(id).value = saved[name];
-  const name = localStorage.getItem(KEY) || document.body.dataset.reviewer;
+  const named = document.body.dataset.reviewer; // by the command; a new name there beats the one kept here
+  const name = (named !== localStorage.getItem(`${KEY}-named`) && named) || localStorage.getItem(KEY);
+  localStorage.setItem(`${KEY}-named`, named);
   const wanted = /^#([0-9]{1,9})$/.exec(location.hash);
   if (!name) {
     await refresh();
