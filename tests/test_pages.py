@@ -30,6 +30,8 @@ def test_pages_are_what_the_records_say() -> None:
     pages = script("result_pages")
     assert (ROOT / "docs" / "demo.md").read_text() == pages.demo_page()
     assert (ROOT / "docs" / "nih-small.md").read_text() == pages.nih_page()
+    guide = (ROOT / "docs" / "ten-minutes.md").read_text()
+    assert guide == script("audit_table").filled(guide)
     speed = script("speed_page")
     assert (ROOT / "docs" / "speed.md").read_text() == speed.page(speed.read())
 
