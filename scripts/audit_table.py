@@ -16,7 +16,7 @@ SHOWN = {
     "most positive labels": "most labels first",
     "bomd margin": "BoMD's margin",
     "cleanlab score": "cleanlab",
-    "bomd audit": "`bomd audit`",
+    "bomd audit": "**bomd audit**",
 }
 
 
