@@ -23,40 +23,7 @@ from bomd.reproduce.artefact import Setting, key_of
 from bomd.reproduce.facts import estimate, facts, listed
 from bomd.reproduce.work import Made, Place, adopt, choose, do_missing, gather, make, plan, to_do
 
-RECIPE = """
-name = "tiny"
-method = "bomd"
-validation = 0.0
-
-[images]
-size = 32
-
-[train]
-dataset = "phantom"
-count = 60
-
-[test.here]
-dataset = "phantom"
-split = "test"
-count = 40
-
-[noise]
-kind = "symmetric"
-rows = 0.4
-labels = 0.4
-
-[fit]
-backbone = "small"
-weights = "none"
-epochs = 1
-batch = 16
-rate = 0.001
-eps = 1e-8
-
-[bomd]
-epochs = 1
-neighbours = 5
-"""
+RECIPE = (Path(__file__).parent / "tiny.toml").read_text(encoding="utf-8")
 
 # Does what a worker does without training anything, and notes what it did.
 STAND_IN = """
