@@ -1,4 +1,4 @@
-"""What flows between the rooms: labels, descriptors and flags, each checked when it is made.
+"""What flows between the rooms: labels, descriptors, flags and opinions, each checked when it is made.
 
 Rows match by id and columns by class name, never by position. Nothing is edited in place, so the labels
 that were given always survive beside the new ones.
@@ -171,6 +171,40 @@ class Flags:
         object.__setattr__(self, "ids", _text(self.ids))
         if not len(self.ids) == len(self.noisy) == len(self.margin) == len(self.entry):
             raise InputError("Flags need one row per id in every column.")
+        _refuse_duplicates(self.ids, "id")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class Opinion:
+    """What a run thinks of every given label: the one answer that tables, pages and exports show.
+
+    Attributes:
+        ids: (N) unique names.
+        wrong: (N, C) probability that the given label is wrong; NaN where it was not judged.
+        proposed: (N, C) what a person is asked to accept, 0 or 1; NaN where nothing is labelled.
+        expected: (N) how many labels of findings are expected to be wrong.
+        rank: (N) place in the order of review, from 1; equal images keep their order.
+        learnt: (C) whether the evidence tells this class apart at all; nothing is proposed for others.
+        reasons: What was decided and why, in sentences.
+    """
+
+    ids: Text
+    wrong: Floats
+    proposed: Floats
+    expected: Floats
+    rank: NDArray[np.int64]
+    learnt: NDArray[np.bool_]
+    reasons: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ids", _text(self.ids))
+        if self.wrong.shape != self.proposed.shape or self.wrong.shape != (len(self.ids), len(self.learnt)):
+            raise InputError(f"An opinion needs one row per id and one column per class, not {self.wrong.shape}.")
+        if not len(self.ids) == len(self.expected) == len(self.rank):
+            raise InputError("An opinion needs one number per image.")
         _refuse_duplicates(self.ids, "id")
 
     def __len__(self) -> int:

@@ -14,7 +14,8 @@ from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.learn.engine import make_fabric
 from bomd.methods.base import Context
-from bomd.methods.cleanlab import Cleanlab, find_wrong, flip, quality, split_into_folds
+from bomd.methods.cleanlab import Cleanlab, find_wrong, flip, quality
+from bomd.methods.crossfit import split_into_folds
 from bomd.runs import Stages
 from bomd.tables import LabelTable
 

@@ -199,6 +199,43 @@ def report_mining(
     return NoisyLabels(table.replace(values), table, everywhere, seed, "report_mining", settings)
 
 
+def sparse(table: LabelTable, seed: int, rows: float = 0.2) -> NoisyLabels:
+    """Make one mistake in each of some rows: add a finding, drop one, or swap one for another.
+
+    In an affected row each mistake that is possible there is equally likely: without a finding one can only be added.
+    "No Finding" is 1 afterwards exactly where no finding is. NaN stays NaN, and is neither added nor dropped.
+
+    Args:
+        table: clean labels, 0, 1 or NaN.
+        seed: of the draw, in which a row's part depends only on its place in the table.
+        rows: share of the rows with a mistake.
+    """
+    _check_hard(table)
+    _check_rate(rows, "rows")
+    findings = table.findings
+    there, absent = table.values[:, findings] == 1, table.values[:, findings] == 0
+    options = np.stack([absent.any(axis=1), there.any(axis=1), there.any(axis=1) & absent.any(axis=1)], axis=1)
+    order, count = np.argsort(_draw(seed, "rows", len(table)), kind="stable"), int(rows * len(table))
+    affected = np.zeros(len(table), dtype=np.bool_)
+    affected[order[:count]] = True
+    affected &= options.any(axis=1)
+    # Of several candidates the one with the largest random number is drawn.
+    kind = np.where(options, _draw(seed, "kind", (len(table), 3)), -1).argmax(axis=1)
+    chance = _draw(seed, "finding", there.shape)
+    added, dropped = (np.where(mask, chance, -1).argmax(axis=1) for mask in (absent, there))
+    values = table.values.copy()
+    place = np.arange(len(table))
+    add, drop = affected & (kind != 1), affected & (kind != 0)
+    values[place[drop], findings[dropped[drop]]] = 0
+    values[place[add], findings[added[add]]] = 1
+    nothing = _no_finding(table)
+    if nothing is not None:
+        known = affected & ~np.isnan(values[:, nothing])
+        values[known, nothing] = ~(values[:, findings] == 1).any(axis=1)[known]
+    everywhere = np.ones(len(table), dtype=np.bool_)
+    return NoisyLabels(table.replace(values), table, everywhere, seed, "sparse", {"rows": rows})
+
+
 def within(exposed: NDArray[np.bool_], table: LabelTable, draw: Callable[[LabelTable], NoisyLabels]) -> NoisyLabels:
     """Let noise fall on some rows only; the others keep their labels, whose truth then counts as unknown.
 
@@ -215,7 +252,11 @@ def within(exposed: NDArray[np.bool_], table: LabelTable, draw: Callable[[LabelT
     return NoisyLabels(table.replace(values), table, exposed, part.seed, part.kind, part.settings)
 
 
-NOISES: dict[str, Callable[..., NoisyLabels]] = {"symmetric": symmetric, "report_mining": report_mining}
+NOISES: dict[str, Callable[..., NoisyLabels]] = {
+    "symmetric": symmetric,
+    "report_mining": report_mining,
+    "sparse": sparse,
+}
 
 
 def _rates(

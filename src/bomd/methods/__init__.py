@@ -8,6 +8,7 @@ from bomd.methods.balancemix import BalanceMix
 from bomd.methods.base import Method
 from bomd.methods.bce import Bce
 from bomd.methods.bomd import Bomd, BomdPaper
+from bomd.methods.bomd_plus import BomdPlus
 from bomd.methods.can import Can
 from bomd.methods.cleanlab import Cleanlab
 from bomd.methods.co_teaching import CoTeaching
@@ -55,6 +56,7 @@ METHODS: dict[str, type[Method]] = {
     "bomd": Bomd,
     "bomd-paper": BomdPaper,
     # beyond them
+    "bomd-plus": BomdPlus,
     "asl": Asl,
     "auc-margin": AucMargin,
     "hlc": Hlc,

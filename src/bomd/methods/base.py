@@ -18,7 +18,7 @@ from bomd.learn.backbone import Network
 from bomd.learn.device import Device
 from bomd.learn.engine import Batch, History, Learner, derive, fit
 from bomd.runs import Stages
-from bomd.tables import Flags, Floats, LabelTable
+from bomd.tables import Flags, Floats, LabelTable, Opinion
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,8 @@ class Prepared:
         neighbours: The images that the new labels come from.
         scores: (N, C) how well each label fits each image, on the method's own scale.
         space: What the neighbours and scores come from, where there is one.
+        opinion: What the method thinks of every given label, where it says so itself.
+        weights: (N, 1) or (N, C) how much an image or label counts in training, of mean 1; None counts all alike.
     """
 
     targets: NDArray[np.float32]
@@ -76,6 +78,8 @@ class Prepared:
     history: History = field(default_factory=list)
     notes: tuple[str, ...] = ()
     space: Space | None = None
+    opinion: Opinion | None = None
+    weights: NDArray[np.float32] | None = None
 
 
 class Method(Learner):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from importlib import import_module
 from typing import Any, Literal
 
@@ -11,11 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bomd import progress
-from bomd.data.split import split_by_patient
 from bomd.errors import InputError
-from bomd.files import read_arrays, read_json, write_arrays, write_json
-from bomd.learn.engine import History, derive, fit, predict
 from bomd.methods.base import Context, Method, Prepared
+from bomd.methods.crossfit import cross_fit
 from bomd.tables import NO_FINDING, Flags, LabelTable
 
 Probabilities = NDArray[np.float32]
@@ -55,60 +52,12 @@ class Cleanlab(Method):
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         self.check(train)
-        probabilities, history = self._cross_validate(train, context)
+        probabilities, _, history = cross_fit(train, context, self.folds)
         wrong, notes = find_wrong(train, probabilities)
         flags = Flags(train.ids, np.asarray(wrong.any(axis=1)), *quality(train.values, probabilities))
         progress.say(f"cleanlab flags {int(wrong.sum())} labels of {int(flags.noisy.sum())} images")
         targets = np.where(wrong, np.float32(np.nan), train.values) if self.action == "prune" else flip(train, wrong)
         return Prepared(targets, flags, scores=probabilities, history=history, notes=notes)
-
-    def _cross_validate(self, train: LabelTable, context: Context) -> tuple[Probabilities, History]:
-        """(N, C) probabilities, each from a network that saw no image of the patient."""
-        fold_of = split_into_folds(train, self.folds, derive(context.seed, "folds"))
-        found: Probabilities = np.full_like(train.values, np.nan)
-        history: History = []
-        for number in range(self.folds):
-            held_out = fold_of == number
-            found[held_out], own = self._predict_fold(train, held_out, number, context)
-            history += own
-        return found, history
-
-    def _predict_fold(
-        self, train: LabelTable, held_out: NDArray[np.bool_], number: int, context: Context
-    ) -> tuple[Probabilities, History]:
-        settings = replace(context.fit, select="last")
-        inputs = (context.images.fingerprint, train.values, held_out, settings, context.seed)
-        with context.stages.enter("fold", *inputs, context.fabric.key) as stage:
-            path = stage.directory / "probabilities.npz"
-            if not stage.finished:
-                learner, others = Method(), train.take(~held_out)
-                networks, history = fit(
-                    learner,
-                    context.images.take(~held_out),
-                    others.values,
-                    settings,
-                    outputs=len(train.classes),
-                    fabric=context.fabric,
-                    seed=derive(context.seed, "fold", number),
-                    directory=stage.directory,
-                    what=f"train without fold {number + 1} of {self.folds}",
-                )
-                own = predict(learner, networks, context.images.take(held_out))
-                write_arrays(path, {"probabilities": own.numpy()})
-                write_json(stage.directory / "history.json", history)
-                stage.finish(images=len(others))
-            return read_arrays(path)["probabilities"], read_json(stage.directory / "history.json")
-
-
-def split_into_folds(table: LabelTable, folds: int, seed: int) -> NDArray[np.intp]:
-    """(N) the fold of each image: patients stay together, and each class is spread evenly."""
-    fold_of = np.full(len(table), folds - 1, dtype=np.intp)
-    rows = np.arange(len(table))
-    for number in range(folds - 1):
-        kept, held_out = split_by_patient(table.take(rows), 1 / (folds - number), derive(seed, number))
-        fold_of[rows[held_out]] = number
-        rows = rows[kept]
-    return fold_of
 
 
 def find_wrong(table: LabelTable, probabilities: Probabilities) -> tuple[NDArray[np.bool_], tuple[str, ...]]:

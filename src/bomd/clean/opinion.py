@@ -1,0 +1,93 @@
+"""One opinion about every label: what is probably wrong, what to propose, and in which order to look."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bomd.clean.calibrate import Doubles, calibrate
+from bomd.clean.posterior import Posterior, judge
+from bomd.clean.rates import Rates, estimate_rates, explain
+from bomd.tables import NO_FINDING, LabelTable, Opinion
+
+FEWEST = 10  # positives and negatives that a class needs before anything is proposed for it
+ERRORS = 2.0  # standard errors by which the evidence must beat chance
+
+
+def form_opinion(
+    scores: NDArray[Any],
+    labels: LabelTable,
+    *,
+    fixed: NDArray[np.bool_] | None = None,
+    known: tuple[NDArray[Any], NDArray[Any]] | None = None,
+    at_least: float = 0.5,
+) -> tuple[Opinion, Posterior, Rates]:
+    """Judge labels by evidence: probabilities, rates, posterior and what follows for a person who reviews.
+
+    Args:
+        scores: (N, C) of any scale, higher where a class fits better; best from models that never saw the image.
+        labels: As given.
+        fixed: (N, C) labels that people confirmed: never wrong, never proposed to change.
+        known: Rates of false alarms and misses that somebody measured; see `estimate_rates`.
+        at_least: Probability above which a change is proposed.
+    """
+    evidence = calibrate(scores, labels.values)
+    rates = estimate_rates(evidence, labels.values, known)
+    posterior = judge(evidence, labels.values, rates, fixed)
+    learnt, _ = is_learnt(evidence, labels.values)
+    reasons = explain(rates, labels.classes)
+    unsaid = [name for name, told in zip(labels.classes, learnt, strict=True) if not told and name != NO_FINDING]
+    if unsaid:
+        reasons.append(f"Nothing is proposed for {', '.join(unsaid)}: too few labels, or evidence near chance.")
+    return decide(posterior.wrong, labels, learnt, at_least, tuple(reasons)), posterior, rates
+
+
+def decide(
+    wrong: NDArray[Any], labels: LabelTable, learnt: NDArray[np.bool_], at_least: float, reasons: tuple[str, ...]
+) -> Opinion:
+    """What follows from the probability that each label is wrong.
+
+    A label is proposed to change where that exceeds `at_least`. "No Finding" follows from the others: an image that
+    is left without any finding gets it, and one that gains a finding loses it.
+
+    Args:
+        wrong: (N, C), NaN where there is no label.
+    """
+    given = np.where(np.isnan(labels.values), np.nan, labels.values >= 0.5).astype(np.float32)
+    findings = labels.findings
+    change = np.zeros(given.shape, dtype=np.bool_)
+    change[:, findings] = (np.nan_to_num(wrong[:, findings]) > at_least) & learnt[findings]
+    proposed = np.where(change, 1 - given, given).astype(np.float32)
+    if NO_FINDING in labels.classes:
+        nothing = labels.classes.index(NO_FINDING)
+        moved = change.any(axis=1) & ~np.isnan(given[:, nothing])
+        proposed[moved, nothing] = ~(proposed[moved][:, findings] == 1).any(axis=1)
+    expected = np.nansum(wrong[:, findings], axis=1)
+    rank = np.empty(len(expected), dtype=np.int64)
+    rank[np.argsort(-expected, kind="stable")] = np.arange(1, len(expected) + 1)
+    return Opinion(labels.ids, wrong.astype(np.float32), proposed, expected.astype(np.float32), rank, learnt, reasons)
+
+
+def is_learnt(evidence: NDArray[Any], labels: NDArray[Any]) -> tuple[NDArray[np.bool_], Doubles]:
+    """(C) whether the evidence tells positives of a class from its negatives better than chance, and its AUC.
+
+    The standard error is Hanley and McNeil's. NaN is the AUC of a class with labels of one kind.
+    """
+    from scipy.stats import rankdata
+
+    learnt, strength = np.zeros(labels.shape[1], dtype=np.bool_), np.full(labels.shape[1], np.nan)
+    for column in range(labels.shape[1]):
+        known = ~np.isnan(labels[:, column])
+        positive = labels[known, column] >= 0.5
+        ill, well = int(positive.sum()), int((~positive).sum())
+        if not ill or not well:
+            continue
+        ranks = rankdata(evidence[known, column])
+        auc = (ranks[positive].sum() - ill * (ill + 1) / 2) / (ill * well)
+        both, same = auc / (2 - auc), 2 * auc**2 / (1 + auc)
+        spread = auc * (1 - auc) + (ill - 1) * (both - auc**2) + (well - 1) * (same - auc**2)
+        strength[column] = auc
+        learnt[column] = min(ill, well) >= FEWEST and auc - ERRORS * np.sqrt(max(spread, 0) / (ill * well)) > 0.5
+    return learnt, strength

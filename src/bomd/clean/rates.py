@@ -1,0 +1,156 @@
+"""How often are labels wrong? Rates of false alarms and misses, and whether errors sit in whole images.
+
+Evidence about an image tells how probable a *given* label is. How probable the *true* label is cannot be read off
+labels and evidence alone, so two facts that any set has are used:
+
+- A finding cannot be a false alarm more often than it is given at all where it is least likely. The rarest class, in
+  the third of the images that look least like it, bounds what false alarms are to be expected, and bounds it closely.
+- If errors sit in some images and leave the others alone, labels of one image are surprising together. The share of
+  such images is the one under which the given labels are most likely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bomd.clean.calibrate import Doubles
+from bomd.errors import InputError
+
+LEAST_LIKELY = 1 / 3  # the part of the images in which a class is least expected
+MISSES = 0.25  # as many missed labels as false alarms, at most; both rates rest on it only where nobody knows better
+FEWEST_MISSES, MOST_MISSES = 0.02, 0.4  # of the true positives
+MOST_ANYWHERE = 0.05  # false alarms that are believed to fall on any image; more are believed only of whole images
+SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+SAMPLE = 20_000  # images on which the share is chosen
+ROOM = 0.9  # an affected image still has some right labels: its rates stay below this
+
+_LEAST = 1e-3  # of a true label's probability, against evidence that is too sure of itself
+
+
+@dataclass(frozen=True, eq=False)
+class Rates:
+    """How labels go wrong.
+
+    Attributes:
+        false_alarm: (C) share of the absent findings that are labelled as there, over all images.
+        miss: (C) share of the present findings that are not labelled.
+        affected: Share of the images on which all of these errors fall; 1 where they fall anywhere.
+        gain: How much better that share explains a label set than errors that fall anywhere, in nats per image.
+    """
+
+    false_alarm: Doubles
+    miss: Doubles
+    affected: float = 1.0
+    gain: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("false_alarm", "miss"):
+            values = np.asarray(getattr(self, name), dtype=np.float64)
+            object.__setattr__(self, name, values)
+            if values.ndim != 1 or not ((values >= 0) & (values < 1)).all():
+                raise InputError(f"Rates of {name} must be one number from 0 to below 1 for each class.")
+        if len(self.false_alarm) != len(self.miss) or not 0 < self.affected <= 1:
+            raise InputError("Rates need as many misses as false alarms, and a share above 0 and at most 1.")
+
+
+def estimate_rates(
+    probabilities: NDArray[Any], labels: NDArray[Any], known: tuple[NDArray[Any], NDArray[Any]] | None = None
+) -> Rates:
+    """Rates of false alarms and misses that labels and evidence allow.
+
+    Args:
+        probabilities: (N, C) of the given labels, from evidence that did not see them; see `calibrate`.
+        labels: (N, C) in [0, 1] or NaN; positive from 0.5 on.
+        known: (C) false alarms and (C) misses where somebody measured them; NaN where not.
+    """
+    if probabilities.shape != labels.shape or labels.ndim != 2:
+        raise InputError(f"Probabilities of shape {probabilities.shape} do not fit labels {labels.shape}.")
+    bound, frequency = least_likely(probabilities, labels), _frequency(labels)
+    shared = float(np.nanmin(bound)) if np.isfinite(bound).any() else 0.0
+    rows = np.arange(0, len(labels), -(-len(labels) // SAMPLE) if len(labels) else 1)
+    evidence, given = np.asarray(probabilities)[rows], np.asarray(labels)[rows]
+    found: list[tuple[float, Rates]] = []
+    for share in SHARES:
+        limit = min(shared, MOST_ANYWHERE) if share == 1 else min(shared, ROOM * share)
+        alarm = np.minimum(np.nan_to_num(bound, nan=0.0), limit)
+        miss = np.clip(alarm * (1 - frequency) / frequency * MISSES, FEWEST_MISSES, MOST_MISSES)
+        if known is not None:
+            alarm = np.where(np.isnan(known[0]), alarm, known[0])
+            miss = np.where(np.isnan(known[1]), miss, known[1])
+        rates = Rates(np.minimum(alarm, 0.49), np.minimum(miss, 0.49), share)
+        found.append((_likelihood(evidence, given, rates), rates))
+    best, rates = max(found, key=lambda pair: pair[0])
+    return Rates(rates.false_alarm, rates.miss, rates.affected, gain=best - found[-1][0])
+
+
+def least_likely(probabilities: NDArray[Any], labels: NDArray[Any]) -> Doubles:
+    """(C) frequency of each class in the third of the images that look least like it; NaN where it has no label."""
+    bound = np.full(labels.shape[1], np.nan)
+    for column in range(labels.shape[1]):
+        rows = np.flatnonzero(~np.isnan(labels[:, column]))
+        if len(rows):
+            order = np.argsort(probabilities[rows, column], kind="stable")
+            part = rows[order[: max(1, int(LEAST_LIKELY * len(rows)))]]
+            bound[column] = ((labels[part, column] >= 0.5).sum() + 0.5) / (len(part) + 1)
+    return bound
+
+
+def true_probability(probabilities: NDArray[Any], rates: Rates) -> Doubles:
+    """(N, C) of the true label, from that of the given one: (p - f) / (1 - f - m)."""
+    kept = 1 - rates.false_alarm - rates.miss
+    return np.clip((np.asarray(probabilities, dtype=np.float64) - rates.false_alarm) / kept, _LEAST, 1 - _LEAST)
+
+
+def compare(truth: Doubles, labels: NDArray[Any], rates: Rates) -> tuple[Doubles, Doubles, Doubles]:
+    """What a label's value says for and against its image being affected.
+
+    Args:
+        truth: (N, C) probability of the true label.
+        labels: (N, C), NaN where unknown, which says nothing.
+
+    Returns:
+        (N, C) likelihood of the label if labels are right, the same if the image is affected, and of that the part in
+        which this very label is wrong.
+    """
+    alarm = np.minimum(rates.false_alarm / rates.affected, ROOM)
+    miss = np.minimum(rates.miss / rates.affected, ROOM)
+    positive, known = labels >= 0.5, ~np.isnan(labels)
+    right = np.where(positive, truth, 1 - truth)
+    wrong = np.where(positive, (1 - truth) * alarm, truth * miss)
+    affected = np.where(positive, truth * (1 - miss), (1 - truth) * (1 - alarm)) + wrong
+    return np.where(known, right, 1.0), np.where(known, affected, 1.0), np.where(known, wrong, 0.0)
+
+
+def _likelihood(probabilities: NDArray[Any], labels: NDArray[Any], rates: Rates) -> float:
+    """Mean logarithm of the probability of an image's labels."""
+    right, affected, _ = compare(true_probability(probabilities, rates), labels, rates)
+    ratio = np.log(affected / right).sum(axis=1)
+    sound = np.log(right).sum(axis=1)
+    if rates.affected == 1:
+        return float((sound + ratio).mean())
+    return float((sound + np.logaddexp(np.log1p(-rates.affected), np.log(rates.affected) + ratio)).mean())
+
+
+def _frequency(labels: NDArray[Any]) -> Doubles:
+    """(C) share of positives among the known labels, never 0."""
+    known = (~np.isnan(labels)).sum(axis=0)
+    return np.asarray(((labels >= 0.5).sum(axis=0) + 0.5) / (known + 1))
+
+
+def explain(rates: Rates, classes: Sequence[str]) -> list[str]:
+    """What was found, in sentences."""
+    alarms = np.median(rates.false_alarm)
+    if rates.affected == 1:
+        where = "Errors seem to fall on any image: every image counts in full, and single labels are judged."
+    else:
+        where = (
+            f"Errors seem to sit in about {rates.affected:.0%} of the images: labels of one image are surprising "
+            f"together ({rates.gain:.3f} nats an image better explained so). Suspect images count for less."
+        )
+    often = f"About {alarms:.1%} of the absent findings are taken to be labelled as there"
+    return [where, f"{often} (median of {len(classes)} classes)."]

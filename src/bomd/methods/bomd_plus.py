@@ -1,0 +1,165 @@
+"""BoMD's successor: judge every label by networks that never saw it, and learn from what is believed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bomd import progress
+from bomd.clean.detect import scores_of
+from bomd.clean.graph import Neighbours, nearest_images
+from bomd.clean.opinion import form_opinion
+from bomd.clean.vote import vote
+from bomd.config import FitSettings
+from bomd.describe.descriptors import DescriptorLearner
+from bomd.describe.labelspace import embed
+from bomd.errors import InputError
+from bomd.learn.backbone import Network
+from bomd.learn.engine import History, derive
+from bomd.methods.base import Context, Method, Prepared
+from bomd.methods.crossfit import cross_fit
+from bomd.tables import Flags, Floats, LabelTable, Opinion
+
+
+class BomdPlus(Method):
+    """Let the data say how far each label may be trusted, and learn from what is believed to be true.
+
+    Paper: none; it keeps BoMD's plan (describe, detect, re-label, train) and changes each step.
+    Differs: from `bomd`. Networks that never saw a patient judge its labels; a label's probability of being wrong
+    follows from that evidence, from how often labels are wrong at all, and from whether errors sit in whole images,
+    all estimated from the labels themselves; the classifier learns the probability that a class is there, and suspect
+    images count for less. See docs/how-it-works.md.
+    Cost: 2.1.
+    """
+
+    def __init__(
+        self,
+        evidence: Literal["classifier", "descriptors"] = "classifier",
+        folds: int = 2,
+        effort: float = 1.0,
+        votes: float = 0.0,
+        neighbours: int = 30,
+        soften: bool = True,
+        weigh: bool = True,
+    ) -> None:
+        """Take the settings.
+
+        Args:
+            evidence: What judges: a classifier of the labels, or BoMD's descriptors among the class names.
+            folds: Parts that the patients are split into; each is judged by a network trained on all others.
+            effort: Epochs of these networks, as a share of the classifier's.
+            votes: Share of the training target that the nearest images give, each vote weighted by its image's worth.
+            neighbours: Images that vote.
+            soften: Learn the probability that a class is there; off, the given label.
+            weigh: Count suspect images for less; off, all alike.
+        """
+        if folds < 2:
+            raise InputError(f"bomd-plus.folds is {folds}, but at least 2 are needed.")
+        if not effort > 0:
+            raise InputError(f"bomd-plus.effort is {effort:g}, but must lie above 0.")
+        if not 0 <= votes <= 1:
+            raise InputError(f"bomd-plus.votes is {votes:g}, but must lie from 0 to 1.")
+        self.evidence, self.folds, self.effort = evidence, folds, effort
+        self.votes, self.neighbours, self.soften, self.weigh = votes, neighbours, soften, weigh
+        self.weights: Tensor | None = None  # (N, 1) or (N, C), of mean 1
+
+    def check(self, train: LabelTable) -> None:
+        patients = len(np.unique(train.groups))
+        if patients < 2 * self.folds:
+            raise InputError(f"bomd-plus.folds is {self.folds}: {patients} patients are too few to split that often.")
+        if self.votes and self.neighbours >= len(train) // self.folds:
+            raise InputError(f"bomd-plus.neighbours is {self.neighbours}: {len(train)} images are too few.")
+
+    def prepare(self, train: LabelTable, context: Context) -> Prepared:
+        self.check(train)
+        scores, features, fold_of, history = self._judge(train, context)
+        opinion, posterior, _ = form_opinion(scores, train)
+        progress.say(opinion.reasons[0])
+        weight = posterior.weight if self.weigh else np.ones(len(train), dtype=np.float32)
+        targets = posterior.truth if self.soften else train.values
+        neighbours = None
+        if self.votes:
+            neighbours = self._voters(features, fold_of, context)
+            said = vote(posterior.truth, neighbours.indices, posterior.weight)
+            said = np.where(np.isnan(train.values) | np.isnan(said), targets, said)
+            targets = ((1 - self.votes) * targets + self.votes * said).astype(np.float32)
+        mean = float(weight.mean())
+        scaled = weight[:, None] / mean if mean > 0 else np.ones((len(train), 1), dtype=np.float32)
+        self.weights = torch.as_tensor(scaled, dtype=torch.float32, device=context.fabric.device)
+        return Prepared(
+            targets,
+            as_flags(opinion),
+            neighbours,
+            scores,
+            history,
+            opinion.reasons,
+            opinion=opinion,
+            weights=scaled.astype(np.float32),
+        )
+
+    def loss(self, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:
+        assert self.weights is not None
+        return weighted_cross_entropy(logits, targets, self.weights[index])
+
+    def _judge(self, train: LabelTable, context: Context) -> tuple[Floats, Floats, NDArray[np.intp], History]:
+        """(N, C) scores and (N, F) features by networks that did not see the image, its fold, and their training."""
+        settings = replace(context.fit, epochs=max(1, round(self.effort * context.fit.epochs)))
+        if self.evidence == "descriptors":
+            return self._judge_by_descriptors(train, context, settings)
+        both, fold_of, history = cross_fit(
+            train, context, self.folds, settings=settings, score=_logits_and_features, depends=("logits and features",)
+        )
+        return *np.split(both, [len(train.classes)], axis=1), fold_of, history
+
+    def _judge_by_descriptors(
+        self, train: LabelTable, context: Context, settings: FitSettings
+    ) -> tuple[Floats, Floats, NDArray[np.intp], History]:
+        space = embed(train.classes, "auto", seed=derive(context.seed, "language"))
+        learner = DescriptorLearner(space, 3, "release", 0.3)
+        flat, fold_of, history = cross_fit(
+            train,
+            context,
+            self.folds,
+            settings=replace(settings, rate=settings.rate / 3),
+            learner=learner,
+            outputs=learner.outputs,
+            depends=("descriptors", space.vectors),
+        )
+        return scores_of(flat.reshape(len(flat), learner.descriptors, -1), space.vectors), flat, fold_of, history
+
+    def _voters(self, features: Floats, fold_of: NDArray[np.intp], context: Context) -> Neighbours:
+        """The nearest images of each image, among those that the same network did not see either."""
+        lengths = np.linalg.norm(features, axis=1, keepdims=True)
+        unit = (features / np.where(lengths > 0, lengths, 1))[:, None]
+        indices = np.full((len(features), self.neighbours), -1, dtype=np.int64)
+        distances = np.full((len(features), self.neighbours), np.inf, dtype=np.float32)
+        for number in range(self.folds):
+            rows = np.flatnonzero(fold_of == number)
+            found = nearest_images(unit[rows], self.neighbours, device=context.fabric.device)
+            indices[rows], distances[rows] = rows[found.indices], found.distances
+        return Neighbours(indices, distances)
+
+
+def weighted_cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """Mean over the labelled entries of weight times cross-entropy; NaN targets do not count."""
+    known = ~targets.isnan()
+    clean = torch.where(known, targets, torch.zeros_like(targets))
+    entries = clean * F.softplus(-logits) + (1 - clean) * F.softplus(logits)
+    return (entries * known * weights).sum() / known.sum().clamp(min=1)
+
+
+def as_flags(opinion: Opinion) -> Flags:
+    """An image is flagged where half a label or more is expected to be wrong; lower scores are more suspect."""
+    return Flags(opinion.ids, opinion.expected >= 0.5, 0.5 - opinion.expected, 0.5 - opinion.wrong)
+
+
+def _logits_and_features(networks: Sequence[Network], images: Tensor) -> Tensor:
+    features = networks[0].features(images)
+    return torch.cat([networks[0].head(features), features], dim=1)

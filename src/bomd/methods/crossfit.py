@@ -1,0 +1,86 @@
+"""Evidence about every image from networks that never saw its patient."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bomd.config import FitSettings
+from bomd.data.split import split_by_patient
+from bomd.files import read_arrays, read_json, write_arrays, write_json
+from bomd.learn.engine import History, Learner, Score, derive, fit, predict
+from bomd.methods.base import Context, Method
+from bomd.tables import Floats, LabelTable
+
+
+def cross_fit(
+    train: LabelTable,
+    context: Context,
+    folds: int,
+    *,
+    settings: FitSettings | None = None,
+    learner: Learner | None = None,
+    outputs: int | None = None,
+    score: Score | None = None,
+    depends: tuple[object, ...] = (),
+) -> tuple[Floats, NDArray[np.intp], History]:
+    """Train one network per fold of the patients on all others, and let it score that fold.
+
+    Every fold is a stage of its own, so an interrupted run repeats none that is finished.
+
+    Args:
+        folds: Parts that the patients are split into.
+        settings: How a network is trained; by default as the classifier.
+        learner: What is learnt; by default the labels, by cross-entropy.
+        outputs: Numbers that a network returns; by default one for each class.
+        score: What is kept of each image; by default the learner's predictions.
+        depends: What learner and score depend on beside the settings, for the names of the stages.
+
+    Returns:
+        (N, ...) scores, (N) the fold that each image is in, and one record per epoch.
+    """
+    fold_of = split_into_folds(train, folds, derive(context.seed, "folds"))
+    settings = replace(settings or context.fit, select="last")
+    parts: list[Floats] = []
+    history: History = []
+    for number in range(folds):
+        held_out = fold_of == number
+        inputs = (context.images.fingerprint, train.values, held_out, settings, context.seed, context.fabric.key)
+        with context.stages.enter("fold", *inputs, *depends) as stage:
+            path = stage.directory / "scores.npz"
+            if not stage.finished:
+                learnt, others = learner or Method(), train.take(~held_out)
+                networks, course = fit(
+                    learnt,
+                    context.images.take(~held_out),
+                    others.values,
+                    settings,
+                    outputs=outputs or len(train.classes),
+                    fabric=context.fabric,
+                    seed=derive(context.seed, "fold", number),
+                    directory=stage.directory,
+                    what=f"train without fold {number + 1} of {folds}",
+                )
+                own = predict(learnt, networks, context.images.take(held_out), score=score)
+                write_arrays(path, {"scores": own.float().numpy()})
+                write_json(stage.directory / "history.json", course)
+                stage.finish(images=len(others))
+            parts.append(read_arrays(path)["scores"])
+            history += read_json(stage.directory / "history.json")
+    found = np.empty((len(train), *parts[0].shape[1:]), dtype=np.float32)
+    for number, part in enumerate(parts):
+        found[fold_of == number] = part
+    return found, fold_of, history
+
+
+def split_into_folds(table: LabelTable, folds: int, seed: int) -> NDArray[np.intp]:
+    """(N) the fold of each image: patients stay together, and each class is spread evenly."""
+    fold_of = np.full(len(table), folds - 1, dtype=np.intp)
+    rows = np.arange(len(table))
+    for number in range(folds - 1):
+        kept, held_out = split_by_patient(table.take(rows), 1 / (folds - number), derive(seed, number))
+        fold_of[rows[held_out]] = number
+        rows = rows[kept]
+    return fold_of
