@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata  # type: ignore[import-untyped]
 
 from bomd.clean.calibrate import Doubles, calibrate
 from bomd.clean.posterior import Posterior, judge
@@ -75,8 +76,6 @@ def is_learnt(evidence: NDArray[Any], labels: NDArray[Any]) -> tuple[NDArray[np.
 
     The standard error is Hanley and McNeil's. NaN is the AUC of a class with labels of one kind.
     """
-    from scipy.stats import rankdata
-
     learnt, strength = np.zeros(labels.shape[1], dtype=np.bool_), np.full(labels.shape[1], np.nan)
     for column in range(labels.shape[1]):
         known = ~np.isnan(labels[:, column])

@@ -116,7 +116,8 @@ class BomdPlus(Method):
         both, fold_of, history = cross_fit(
             train, context, self.folds, settings=settings, score=_logits_and_features, depends=("logits and features",)
         )
-        return *np.split(both, [len(train.classes)], axis=1), fold_of, history
+        count = len(train.classes)
+        return both[:, :count], both[:, count:], fold_of, history
 
     def _judge_by_descriptors(
         self, train: LabelTable, context: Context, settings: FitSettings
