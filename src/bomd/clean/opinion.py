@@ -14,6 +14,7 @@ from bomd.clean.rates import Rates, estimate_rates, explain
 from bomd.tables import NO_FINDING, LabelTable, Opinion
 
 FEWEST = 10  # positives and negatives that a class needs before anything is proposed for it
+TOLD_ON = 0.9  # probability that an image is affected, from which its other labels judge classes that nobody learnt
 ERRORS = 2.0  # standard errors by which the evidence must beat chance
 
 
@@ -38,15 +39,24 @@ def form_opinion(
     rates = estimate_rates(evidence, labels.values, known)
     posterior = judge(evidence, labels.values, rates, fixed)
     learnt, _ = is_learnt(evidence, labels.values)
+    # Where errors sit in whole images, the other labels of an image tell on it, whatever the picture says.
+    told_on = posterior.suspect >= TOLD_ON if rates.affected < 1 else np.zeros(len(labels), dtype=np.bool_)
     reasons = explain(rates, labels.classes)
     unsaid = [name for name, told in zip(labels.classes, learnt, strict=True) if not told and name != NO_FINDING]
     if unsaid:
-        reasons.append(f"Nothing is proposed for {', '.join(unsaid)}: too few labels, or evidence near chance.")
-    return decide(posterior.wrong, labels, learnt, at_least, tuple(reasons)), posterior, rates
+        but = " but in the most suspect images" if told_on.any() else ""
+        reasons.append(f"Nothing is proposed for {', '.join(unsaid)}{but}: too few labels, or evidence near chance.")
+    judged = learnt[None] | told_on[:, None]
+    return decide(posterior.wrong, labels, learnt, judged, at_least, tuple(reasons)), posterior, rates
 
 
 def decide(
-    wrong: NDArray[Any], labels: LabelTable, learnt: NDArray[np.bool_], at_least: float, reasons: tuple[str, ...]
+    wrong: NDArray[Any],
+    labels: LabelTable,
+    learnt: NDArray[np.bool_],
+    judged: NDArray[np.bool_],
+    at_least: float,
+    reasons: tuple[str, ...],
 ) -> Opinion:
     """What follows from the probability that each label is wrong.
 
@@ -55,11 +65,13 @@ def decide(
 
     Args:
         wrong: (N, C), NaN where there is no label.
+        learnt: (C) classes that the evidence tells apart.
+        judged: (N, C) labels for which a change may be proposed.
     """
     given = np.where(np.isnan(labels.values), np.nan, labels.values >= 0.5).astype(np.float32)
     findings = labels.findings
     change = np.zeros(given.shape, dtype=np.bool_)
-    change[:, findings] = (np.nan_to_num(wrong[:, findings]) > at_least) & learnt[findings]
+    change[:, findings] = (np.nan_to_num(wrong[:, findings]) > at_least) & judged[:, findings]
     proposed = np.where(change, 1 - given, given).astype(np.float32)
     if NO_FINDING in labels.classes:
         nothing = labels.classes.index(NO_FINDING)

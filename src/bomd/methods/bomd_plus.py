@@ -57,7 +57,7 @@ class BomdPlus(Method):
             effort: Epochs of these networks, as a share of the classifier's.
             votes: Share of the training target that the nearest images give, each vote weighted by its image's worth.
             neighbours: Images that vote.
-            soften: Learn the probability that a class is there; off, the given label.
+            soften: Where errors sit in whole images, learn the probability that a class is there; off, the given label.
             weigh: Count suspect images for less; off, all alike.
         """
         if folds < 2:
@@ -80,14 +80,18 @@ class BomdPlus(Method):
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         self.check(train)
         scores, features, fold_of, history = self._judge(train, context)
-        opinion, posterior, _ = form_opinion(scores, train)
-        progress.say(opinion.reasons[0])
+        opinion, posterior, rates = form_opinion(scores, train)
+        # Errors that fall on any image leave the order of images right on average, and softening by evidence from
+        # half of the images would only teach the classifier what that evidence believed.
+        softened = self.soften and rates.affected < 1
+        told = "Suspect labels are softened." if softened else "Labels are learnt as they are given."
+        progress.say(f"{opinion.reasons[0]} {told}")
         weight = posterior.weight if self.weigh else np.ones(len(train), dtype=np.float32)
-        targets = posterior.truth if self.soften else train.values
+        targets = posterior.truth if softened else train.values
         neighbours = None
         if self.votes:
             neighbours = self._voters(features, fold_of, context)
-            said = vote(posterior.truth, neighbours.indices, posterior.weight)
+            said = vote(targets, neighbours.indices, posterior.weight)
             said = np.where(np.isnan(train.values) | np.isnan(said), targets, said)
             targets = ((1 - self.votes) * targets + self.votes * said).astype(np.float32)
         mean = float(weight.mean())
@@ -99,7 +103,7 @@ class BomdPlus(Method):
             neighbours,
             scores,
             history,
-            opinion.reasons,
+            (*opinion.reasons, told),
             opinion=opinion,
             weights=scaled.astype(np.float32),
         )
