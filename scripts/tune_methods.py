@@ -155,11 +155,11 @@ def row(run: Run, setting: str) -> dict[str, Any]:
 
 
 def read(table: Path) -> list[dict[str, Any]]:
-    """The rows of a table of runs."""
+    """The rows of a table of runs; one whose test set has too few positives for an AUC is as good as missing."""
     if not table.exists():
         raise InputError(f"No runs yet at {table}: leave --choose away to do them.")
     with table.open(encoding="utf-8", newline="") as stream:
-        return [{**one, "auc": float(one["auc"])} for one in csv.DictReader(stream)]
+        return [{**one, "auc": float(one["auc"])} for one in csv.DictReader(stream) if one["auc"]]
 
 
 def means(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
