@@ -62,6 +62,7 @@ CANDIDATES: dict[str, tuple[str, ...]] = {
     "hermoza": ("width=128", "hidden=64"),
     "coop": ("rate=0.001", "rate=0.003"),
     "bomd": ("graph_weight=0.9", "neighbours=30"),
+    "bomd-plus": ("votes=0.3", "folds=4"),
     "asl": ("negative_focus=2.0", "margin=0.0"),
     "auc-margin": ("warmup=0.75", "margin=0.5"),
     "hlc": ("warmup=0.7", "threshold=0.2"),
