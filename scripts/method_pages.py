@@ -180,12 +180,19 @@ def used(found: Comparison, row: str, column: str) -> str:
 def chosen(found: Comparison) -> str:
     """What the recipe sets for each method; the rest are defaults."""
     lines = ["### Settings of the recipe\n"]
+    silent = [row for row in found.rows if any("settings" not in one["result"] for one in found.records(row))]
+    if silent:
+        lines.append(
+            "Rows whose runs did not record their defaults yet, some of which (warm-ups, noise levels) have changed "
+            f"since: {', '.join(silent)}.\n"
+        )
     for row in found.rows:
         tables = [record["config"]["settings"] for record in found.records(row)[:1]]
         own = {key: value for table in tables for settings in table.values() for key, value in settings.items()}
         if own:
             lines.append(f"- {row}: {', '.join(f'{key} = {value}' for key, value in own.items())}")
-    return "\n".join(lines if len(lines) > 1 else [*lines, "None: every method has its defaults."]) + "\n"
+    told = any(line.startswith("- ") for line in lines)
+    return "\n".join(lines if told else [*lines, "None: every method has its defaults."]) + "\n"
 
 
 def remarks(found: Comparison) -> str:

@@ -67,6 +67,15 @@ def test_settings_of_the_recipe_are_told(pages: ModuleType) -> None:
     assert "None: every method has its defaults." in pages.page({"short": [record("fine")]}, ["fine"])
 
 
+def test_runs_whose_defaults_are_not_known_are_named(pages: ModuleType) -> None:
+    old, new = record("fine"), record("ls")
+    old["result"].pop("settings", None)
+    new["result"]["settings"] = {"smoothing": 0.6}
+    text = pages.page({"short": [old, new]}, ["fine", "ls"])
+    assert "have changed since: fine." in text
+    assert "have changed since" not in pages.page({"short": [new]}, ["ls"])
+
+
 def test_short_and_long_training_stand_side_by_side(pages: ModuleType) -> None:
     long = record("bce", name="long", epochs=30)
     long["result"]["tests"]["south"]["mean_auc"] = 0.9

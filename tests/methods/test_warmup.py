@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import inspect
 import typing
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bomd.config import parse
 from bomd.errors import InputError
+from bomd.measure import experiment
+from bomd.measure.records import LabelRecord
 from bomd.methods import METHODS
 from bomd.methods.base import NoiseLevel
 from bomd.methods.warmup import check_share, note_if_idle, warm_epochs
@@ -53,3 +57,25 @@ def test_the_level_of_noise_is_counted_over_known_labels() -> None:
     assert level.images == 0.5
     assert level.labels == pytest.approx(3 / 7)
     assert NoiseLevel.between(clean, clean) == NoiseLevel() == NoiseLevel(0, 0)
+
+
+@pytest.mark.parametrize("rows", [0.0, 0.6])
+def test_a_run_tells_its_method_how_much_of_the_training_labels_is_wrong(tmp_path: Path, rows: float) -> None:
+    """Counted over the images that are learnt from; without noise nothing is left out."""
+    values = {
+        "method": "co-teaching",
+        "images": {"size": 16},
+        "train": {"dataset": "phantom", "count": 60},
+        "noise": {"kind": "symmetric", "rows": rows, "labels": 0.5},
+        "fit": {"backbone": "small", "weights": "none", "epochs": 1, "batch": 16, "eps": 1e-8, "rate": 1e-3},
+        "device": {"accelerator": "cpu"},
+        "co-teaching": {"exponent": 2.0},
+    }
+    run = experiment.run(parse(values, METHODS), tmp_path)
+    labels = LabelRecord.load(run.directory / "labels.npz")
+    assert labels.clean is not None
+    wrong = (labels.clean.values != labels.given.values).any(axis=1).mean()
+    assert (wrong > 0.3) == (rows > 0)
+    (note,) = run.result()["notes"]
+    assert note.startswith(f"co-teaching: noise = {wrong:.2f}, ")
+    assert run.result()["settings"] == {"noise": None, "ramp": 0.3, "exponent": 2.0, "per_label": False}
