@@ -37,6 +37,7 @@ SOURCES = {
 }
 COLUMNS = (NO_NOISE, "(0.2, 0.2)", "(0.4, 0.4)", "(0.6, 0.6)")
 SEEDS = (0, 1, 2)
+TUNED = RESULTS / "tuning.csv"  # what scripts/tune_methods.py tried
 ASKED = "Methods asked for: "  # opens the line that tells a reader, and a test, what the page is about
 FOLLOWING = {"co-teaching": "noise", "gls": "smoothing", "mentornet": "percentile"}  # settings that follow the noise
 USED = re.compile(r"(?P<method>\S+): (?P<setting>\w+) = (?P<value>-?[\d.]+), ")  # how a run says which value it took
@@ -180,6 +181,12 @@ def used(found: Comparison, row: str, column: str) -> str:
 def chosen(found: Comparison) -> str:
     """What the recipe sets for each method; the rest are defaults."""
     lines = ["### Settings of the recipe\n"]
+    if TUNED.exists() and found.name in SOURCES["methods-demo"]:
+        lines.append(
+            "Every method with settings tried three at each level of noise, on phantoms of another seed; "
+            "`results/tuning.md` has all of them. These were the best, where that was not what the method has anyway; "
+            f"{REFERENCE} had settings of its own before.\n"
+        )
     silent = [row for row in found.rows if any("settings" not in one["result"] for one in found.records(row))]
     if silent:
         lines.append(
