@@ -65,7 +65,7 @@ CANDIDATES: dict[str, tuple[str, ...]] = {
     "bomd-plus": ("votes=0.3", "folds=4"),
     "asl": ("negative_focus=2.0", "margin=0.0"),
     "auc-margin": ("warmup=0.75", "margin=0.5"),
-    "hlc": ("warmup=0.7", "threshold=0.2"),
+    "hlc": ("warmup=0.5", "threshold=0.2"),
     "balancemix": ("warmup=0.75", "mixing=0.5"),
     "li-transition": ("threshold=0.8", "fewest=20"),
     "cleanlab": ("folds=3", 'action="flip"'),

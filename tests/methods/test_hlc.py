@@ -130,7 +130,7 @@ def test_thirty_epochs_correct_in_the_papers_five(train: Train) -> None:
 def test_no_run_corrects_before_it_has_learnt(train: Train, epochs: int) -> None:
     method = Hlc()
     limits = limits_of(method, train, epochs)
-    assert all(value == -1 for value in limits[: max(1, round(epochs / 2))])
+    assert all(value == -1 for value in limits[: max(1, min(round(0.7 * epochs), epochs - 1))])
     assert max(limits) <= 0.4
     table, context = train
     notes = method.prepare(table, replace(context, fit=replace(FIT, epochs=epochs))).notes

@@ -40,8 +40,8 @@ class Hlc(Method):
         self,
         balance: float = 0.5,
         threshold: float = 0.4,
-        warmup: float = 0.5,
-        until: float = 0.8,
+        warmup: float = 0.7,
+        until: float = 0.9,
         width: int = 64,
     ) -> None:
         """Take the settings.
