@@ -26,7 +26,7 @@ from bomd.data.images import cores, read_chunks
 from bomd.errors import InputError
 from bomd.files import read_json, replacing, write_json, write_text
 from bomd.learn import card
-from bomd.learn.architectures import PLAIN, describe, make
+from bomd.learn.architectures import PLAIN, complete, describe, make
 from bomd.learn.backbone import Network
 from bomd.learn.device import make_fabric
 from bomd.learn.engine import Learner, prepare
@@ -247,7 +247,7 @@ def _open_network(directory: Path, number: int, description: Mapping[str, Any]) 
     architecture, outputs = description["architecture"], len(description["classes"])
     try:
         content = path.read_bytes()
-        weights = tensors.load(content)
+        weights = complete(architecture["name"], tensors.load(content), outputs)
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror}.") from error
     except SafetensorError as error:

@@ -35,7 +35,8 @@ from bomd.measure.space import save_sample
 from bomd.measure.suspicion import suspicion_of
 from bomd.measure.thresholds import choose_thresholds
 from bomd.methods import METHODS
-from bomd.methods.base import Context, Method
+from bomd.methods.base import Context, Method, NoiseLevel
+from bomd.methods.describe import in_use
 from bomd.tables import LabelTable
 from bomd.typed import arguments, convert, nearest
 
@@ -86,7 +87,8 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
         return Images(store, table.ids, fabric.device, fabric.resident())
 
     images = show(train.store, given)
-    context = Context(images, config.fit, fabric, derive(config.seed, "method"), stages)
+    level = NoiseLevel() if noise is None else NoiseLevel.between(noise.clean.take(kept).values, given.values)
+    context = Context(images, config.fit, fabric, derive(config.seed, "method"), stages, level)
     prepared = method.prepare(given, context)
 
     truths = {name: source.labels for name, source in sources.items()}
@@ -145,6 +147,7 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
         "name": config.name,
         "method": config.method,
         "seed": config.seed,
+        "settings": in_use(config.method, config.settings),
         "notes": [*prepared.notes, *skipped_images({"train": train, **sources})],
         "images": {"train": len(given), **{name: len(truth) for name, truth in truths.items()}},
         "seconds": round(sum(epoch["seconds"] for epoch in (*prepared.history, *history)), 1),
