@@ -23,7 +23,7 @@ from bomd.data.images import read_image
 from bomd.data.store import Store, open_store
 from bomd.data.verify import verify_tables
 from bomd.errors import InputError
-from bomd.files import fingerprint, read_json, write_json, write_text
+from bomd.files import fingerprint, make_private, read_json, write_json, write_text
 from bomd.measure import experiment
 from bomd.measure.records import LabelRecord
 from bomd.measure.report import write_report
@@ -244,6 +244,7 @@ def _config(plan: Plan, root: Path) -> Config:
     """The experiment, whose labels are a file of its own: the given one may change while it runs."""
     tables = (root / "tables").absolute()
     name = f"{plan.request}.csv"
+    make_private(tables)
     write_text(tables / name, _plain_table(plan.labels))
     train = {
         "dataset": "folder",
