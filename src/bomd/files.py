@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 
 from bomd import progress
@@ -25,6 +26,7 @@ try:
 except ImportError:  # Windows has no such locks
     fcntl = None  # type: ignore[assignment]
 
+_locks: dict[Path, FileLock] = {}
 PRIVATE = 0o700  # of folders with other people's pictures and labels: their owner alone looks inside
 
 
@@ -69,6 +71,24 @@ def make_private(folder: Path) -> None:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     except OSError as error:
         raise InputError(f"Cannot write {folder}: {error.strerror or error}.") from error
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let one process at a time read a file, add to it and write it again; the same process may enter twice."""
+    if is_stream(Path(path)):
+        raise InputError(f"{path} is a device or a pipe, which nothing can be added to: name a file.")
+    target = _followed(Path(path)).absolute()
+    try:
+        _make_parents(target)
+        lock = _locks.setdefault(target, FileLock(target.with_name(f".{target.name}.lock")))
+        lock.acquire()
+    except OSError as error:
+        raise InputError(f"Cannot write {path}: {error.strerror or error}.") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def is_stream(path: Path) -> bool:

@@ -80,7 +80,8 @@ class Audit:
 
     def store(self) -> Store:
         """The packed images."""
-        return open_store(self.run.directory / read_json(self.run.directory / "images.json")["store"])
+        facts = read_json(self.run.directory / "images.json")
+        return open_store(self.run.directory / facts["store"], expected=facts.get("fingerprint"))
 
     def show(self, count: int = 10) -> show.Suspects:
         """The most suspect images: pictures in a notebook, lines elsewhere."""
