@@ -145,16 +145,19 @@ def same_data(before: Data | None, now: Data) -> bool:
 def start(root: Path, config: Config, data: Data | None = None) -> Run:
     """Make or find the directory of a run, and write down what it is made from."""
     run = locate(root, config, data)
+    if run.finished and data is None:
+        return run
     make_private(run.directory)
-    if (run.directory / "config.json").exists():
-        saved = run.saved()
-    else:
-        saved = {"format": FORMAT, "code": code_fingerprint(), "config": config.to_dict()}
-    if not run.finished or saved.get("data") is not None:  # what an older run was made from, nobody knows
-        saved |= {} if data is None else {"data": data}
-        write_json(run.directory / "config.json", saved)
+    saved = run.saved() if (run.directory / "config.json").exists() else {}
+    known = run.data() if run.finished else data
+    if data is not None and known is not None:  # what a run of an older version was made from, nobody knows
+        now = {name: {key: state for key, state in part.items() if state is not None} for name, part in data.items()}
+        saved["data"] = {name: known[name] | part for name, part in now.items()}
+    if not run.finished:
+        saved |= {"format": FORMAT, "code": code_fingerprint(), "config": config.to_dict()}
+    write_json(run.directory / "config.json", saved)
     if run.finished:
-        (run.directory / "result.json").touch()  # of several with these settings, this one counts
+        (run.directory / "result.json").touch()  # of several runs with these settings, this one counts
     return run
 
 
@@ -276,7 +279,7 @@ def environment(device: str, started: float) -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}",
         "processors": os.cpu_count(),
         "device": device,
-        "versions": {name: _version(name) for name in packages},
+        "versions": {name: version_of(name) for name in packages},
         "seconds": round(time.time() - started, 1),
         "runs_at_once": _at_once,
         "peak_memory_mb": _peak_memory(),
@@ -284,7 +287,8 @@ def environment(device: str, started: float) -> dict[str, Any]:
     }
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """The installed version; None for one that runs from its source alone."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -301,6 +305,7 @@ def _git(*command: str) -> str | None:
             cwd=Path(__file__).parent,
             capture_output=True,
             text=True,
+            errors="replace",  # names of files need not be text
             timeout=10,
             check=True,
         )
@@ -313,8 +318,9 @@ def _peak_memory() -> float | None:
     """Megabytes of this process at the worst moment."""
     if sys.platform == "win32":
         return None
-    if sys.platform == "linux":  # where getrusage also counts what the process was before it became this program
-        found = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), flags=re.MULTILINE)
+    status = Path("/proc/self/status")
+    if status.exists():  # on Linux getrusage also counts what the process was before it became this program
+        found = re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(), flags=re.MULTILINE)
         return None if found is None else round(int(found[1]) / 1024, 1)
     import resource
 

@@ -25,11 +25,11 @@ from bomd.files import write_json
 from bomd.learn import card, model
 from bomd.learn.backbone import Network
 from bomd.learn.device import make_fabric
-from bomd.learn.engine import derive, fit, predict
+from bomd.learn.engine import History, derive, fit, predict
 from bomd.learn.logs import DEFAULT, find_loggers, log_history
 from bomd.measure.evaluate import evaluate
 from bomd.measure.inputs import state_of, without_copies, without_shared_patients
-from bomd.measure.metrics import mean_auc
+from bomd.measure.metrics import classification, mean_auc
 from bomd.measure.records import choose_examples, label_record, save_predictions
 from bomd.measure.space import save_sample
 from bomd.measure.suspicion import suspicion_of
@@ -41,6 +41,8 @@ from bomd.typed import arguments, convert, nearest
 
 HELD_OUT = "validation"  # the name under which held-out patients appear among the test sets
 BEFORE_NOISE = "validation before noise"  # the same patients with the labels before noise was added on purpose
+NOBODY_HELD_OUT = 'fit.select = "best" needs held-out patients, and validation is 0: the last epoch was kept.'
+NO_SCORE = 'fit.select = "best": no epoch could be scored on the held-out patients, so the last one was kept.'
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
     fabric = make_fabric(config.device)
     tables = read_labels(config)
     check(config, method, tables["train"][0])
+    rehearse(config, {name: table for name, (table, _) in tables.items()}, fabric)
     stages = runs.Stages(root / "stages")
     labels_of = {name: table for name, (table, _) in tables.items()}
     data, sources = state_of(labels_of), {}
@@ -147,7 +150,12 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
         "name": config.name,
         "method": config.method,
         "seed": config.seed,
-        "notes": [*prepared.notes, *remarks, *skipped_images({"train": train, **sources})],
+        "notes": [
+            *prepared.notes,
+            *remarks,
+            *selection_notes(config, history),
+            *skipped_images({"train": train, **sources}),
+        ],
         "images": {"train": len(given), **{name: len(truth) for name, truth in truths.items()}},
         "seconds": round(sum(epoch["seconds"] for epoch in (*prepared.history, *history)), 1),
         "images_presented": sum(epoch["images"] for epoch in (*prepared.history, *history)),
@@ -211,6 +219,32 @@ def check(config: Config, method: Method, train: LabelTable) -> None:
     method.check(train)
     plan_noise(config, train)
     method.build(len(train.classes), config.fit, seed=0)
+
+
+def rehearse(config: Config, tables: Mapping[str, LabelTable], fabric: Fabric) -> None:
+    """Try what comes after training on made-up scores, so that no error is left to be found when hours are spent."""
+    classes = tables["train"].classes
+    for name in config.test:
+        truth = tables[name]
+        guess = LabelTable(truth.ids, classes, np.full((len(truth), len(classes)), 0.5))
+        scores = with_joint_classes(guess, truth)
+        if not set(scores.classes) & set(truth.classes):
+            raise InputError(f"Test set {name!r} has no class in common with the training set: {', '.join(classes)}.")
+        try:
+            classification(truth, scores, bootstrap=0, minimum_positives=config.minimum_positives)
+        except InputError as error:
+            raise InputError(f"Test set {name!r} cannot be judged: {error}") from error
+    card.facts_of(config, {name: len(table) for name, table in tables.items()})
+    runs.environment(device_name(fabric), time.time())
+    if config.fit.select == "best" and not config.validation:
+        progress.say(f"Note: {NOBODY_HELD_OUT}")
+
+
+def selection_notes(config: Config, history: History) -> list[str]:
+    """Why `select = "best"` kept the last epoch, where it did."""
+    if config.fit.select != "best" or any(epoch.get("validation") is not None for epoch in history):
+        return []
+    return [NO_SCORE if config.validation else NOBODY_HELD_OUT]
 
 
 def pack_images(
