@@ -208,6 +208,22 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise InputError(f"Cannot read {path}: {error}.") from error
 
 
+def read_array(path: Path, *, mapped: bool = False) -> NDArray[Any]:
+    """One array of a `.npy` file; nothing is ever unpickled.
+
+    Args:
+        path: The file.
+        mapped: Leave it on disk and read what is used.
+    """
+    try:
+        array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    except Exception as error:  # numpy raises many kinds for a damaged file, also SyntaxError and MemoryError
+        raise InputError(f"Cannot read {path}: {' '.join(str(error).split()) or type(error).__name__}.") from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"Cannot read {path}: it holds several arrays, not one.")
+    return array
+
+
 def fingerprint(*parts: Any) -> str:
     """A short, stable hash of settings and arrays, to recognise that nothing has changed."""
     digest = hashlib.sha256()

@@ -18,7 +18,7 @@ from bomd.audits.choose import NEIGHBOURS, SMALLEST, Choice, choose, explain
 from bomd.audits.columns import LAST, cells, names
 from bomd.audits.features import METHOD, read_features, run_on_features
 from bomd.audits.given import Given, read_given
-from bomd.config import Config, ImageSettings
+from bomd.config import LARGEST_SIZE, Config, ImageSettings
 from bomd.data.images import read_image
 from bomd.data.store import Store, open_store
 from bomd.data.verify import verify_tables
@@ -196,8 +196,8 @@ def plan(
         for line in explain(choice, len(labels)):
             progress.say(line)
     side = choice.size if choice is not None else size or PICTURES
-    if side < SMALLEST:
-        raise InputError(f"--size is {side}, but images need at least {SMALLEST} pixels.")
+    if not SMALLEST <= side <= LARGEST_SIZE:
+        raise InputError(f"--size is {side}, but images need {SMALLEST} to {LARGEST_SIZE} pixels.")
     for note in notes:
         progress.say(f"Note: {note}")
     return Plan(given, labels, place, request, choice, vectors, seed, side, tuple(notes))

@@ -278,13 +278,13 @@ def plan_noise(config: Config, table: LabelTable) -> Callable[[], NoisyLabels] |
     of the patients.
     """
     options = dict(config.noise)
-    kind = options.pop("kind", "none")
+    kind = convert(options.pop("kind", "none"), str, "noise.kind")
     if kind == "none":
         if options:
             raise InputError(f"noise: {next(iter(options))!r} is set, but 'kind' is not.")
         return None
     if kind not in NOISES:
-        raise InputError(f"noise: unknown kind {kind!r}.{nearest(str(kind), [*NOISES, 'none'])}")
+        raise InputError(f"noise: unknown kind {kind!r}.{nearest(kind, [*NOISES, 'none'])}")
     origin, share = options.pop("only", None), options.pop("share", 1.0)
     seed = derive(config.seed, "noise")
     draw = partial(NOISES[kind], table=table, seed=seed)
