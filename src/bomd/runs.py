@@ -20,7 +20,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -39,6 +39,7 @@ ROOMS = ("data", "learn", "describe", "clean", "methods")  # the code that numbe
 WITHOUT_NUMBERS = ("learn/card.py", "learn/logs.py", "learn/export.py", "learn/heatmap.py")
 FORMAT = 1  # raised whenever a file in a run or stage directory changes its meaning
 
+Shape = Mapping[str, tuple[type, ...]]  # types that entries of a file may have
 Data = dict[str, dict[str, Any]]  # name of a set -> fingerprints of its "labels", "files" and packed "images"
 
 _at_once = 1
@@ -71,10 +72,11 @@ class Run:
 
     def config(self) -> dict[str, Any]:
         """Every resolved setting, as saved."""
+        path = self.directory / "config.json"
         config = self.saved().get("config")
         if not isinstance(config, dict):
-            raise InputError(f"{self.directory / 'config.json'} is damaged: it holds no settings. Run it again.")
-        return config
+            raise InputError(f"{path} is damaged: it holds no settings. Run it again.")
+        return _shaped(config, CONFIG_SHAPE, path)
 
     def data(self) -> Data | None:
         """The state of labels and images that it was made from; None for a run that does not say."""
@@ -90,11 +92,17 @@ class Run:
         self.config()
         if not self.finished:
             raise InputError(f"{self.directory} has no result.json: the run is not finished. Run it again.")
-        return _read_table(self.directory / "result.json")
+        path = self.directory / "result.json"
+        result = _shaped(_read_table(path), RESULT_SHAPE, path)
+        for name, scores in result.get("tests", {}).items():
+            _shaped(result["tests"], {name: (dict,)}, path)
+            _shaped(scores, SCORES_SHAPE, path)
+        return result
 
     def environment(self) -> dict[str, Any]:
         """Where and how it was made."""
-        return _read_table(self.directory / "environment.json")
+        path = self.directory / "environment.json"
+        return _shaped(_read_table(path), {"device": (str,), "versions": (dict,)}, path)
 
 
 def _read_table(path: Path) -> dict[str, Any]:
@@ -102,6 +110,35 @@ def _read_table(path: Path) -> dict[str, Any]:
     found = read_json(path)
     if not isinstance(found, dict):
         raise InputError(f"{path} is damaged: it holds a {type(found).__name__}, not a table. Run it again.")
+    return found
+
+
+# What readers of a run rely on. A run may come from another version or from somebody else, and lack some of it.
+_NUMBER, _TABLE_OR_NONE = (int, float, type(None)), (dict, type(None))
+CONFIG_SHAPE: Shape = {
+    **dict.fromkeys(("name", "method"), (str,)),
+    **dict.fromkeys(("train", "test", "noise", "settings", "fit", "images", "device"), (dict,)),
+    "seed": (int,),
+}
+RESULT_SHAPE: Shape = {
+    **dict.fromkeys(("name", "method"), (str,)),
+    **dict.fromkeys(("tests", "images"), (dict,)),
+    **dict.fromkeys(("flagged", "detection", "labels", "votes", "space"), _TABLE_OR_NONE),
+    **dict.fromkeys(("seconds", "images_presented", "seed"), _NUMBER),
+    "notes": (list,),
+    "composition": (list, type(None)),
+}
+SCORES_SHAPE: Shape = {
+    **dict.fromkeys(("mean_auc", "mean_auc_low", "mean_auc_high"), _NUMBER),
+    **dict.fromkeys(("classes", "averaged", "left_out"), (list,)),
+}
+
+
+def _shaped(found: dict[str, Any], shape: Shape, path: Path) -> dict[str, Any]:
+    """The same table if each of these entries, where it is there, has one of its types."""
+    for name, kinds in shape.items():
+        if name in found and not isinstance(found[name], kinds):
+            raise InputError(f"{path} is damaged: {name!r} is a {type(found[name]).__name__}. Run it again.")
     return found
 
 

@@ -294,6 +294,9 @@ def _without(row: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
 
 
 def _key(record: Record) -> str:
+    missing = [key for key in ("method", "settings") if key not in record["config"]]
+    if missing:
+        raise InputError(f"The record of run {record.get('run')} is damaged: its settings have no {missing[0]!r}.")
     return fingerprint(effective(record["config"]))
 
 

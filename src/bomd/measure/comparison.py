@@ -96,7 +96,8 @@ def noise_name(noise: dict[str, Any]) -> str:
     if kind == "none" or 0 in (rows, labels):
         return NO_NOISE
     parts = [] if kind == "symmetric" else [str(kind)]
-    parts += [f"({rows:g}, {labels:g})"] if rows is not None and labels is not None else []
+    if isinstance(rows, int | float) and isinstance(labels, int | float):
+        parts.append(f"({rows:g}, {labels:g})")
     return " ".join([*parts, *(f"{key}={value}" for key, value in rest.items())])
 
 
