@@ -94,8 +94,10 @@ class Run:
             raise InputError(f"{self.directory} has no result.json: the run is not finished. Run it again.")
         path = self.directory / "result.json"
         result = _shaped(_read_table(path), RESULT_SHAPE, path)
-        for name, scores in result.get("tests", {}).items():
-            _shaped(result["tests"], {name: (dict,)}, path)
+        for part, kind in (("images", int), ("flagged", int), ("tests", dict)):
+            entries = result.get(part) or {}
+            _shaped(entries, dict.fromkeys(entries, (kind,)), path)
+        for scores in result.get("tests", {}).values():
             _shaped(scores, SCORES_SHAPE, path)
         return result
 
