@@ -18,12 +18,12 @@ from bomd.audits.choose import NEIGHBOURS, SMALLEST, Choice, choose, explain
 from bomd.audits.columns import LAST, cells, names
 from bomd.audits.features import METHOD, read_features, run_on_features
 from bomd.audits.given import Given, read_given
-from bomd.config import Config, ImageSettings
+from bomd.config import LARGEST_SIZE, Config, ImageSettings
 from bomd.data.images import read_image
 from bomd.data.store import Store, open_store
 from bomd.data.verify import verify_tables
 from bomd.errors import InputError
-from bomd.files import fingerprint, read_json, write_json, write_text
+from bomd.files import fingerprint, make_private, read_json, write_json, write_text
 from bomd.measure import experiment
 from bomd.measure.records import LabelRecord
 from bomd.measure.report import write_report
@@ -80,7 +80,8 @@ class Audit:
 
     def store(self) -> Store:
         """The packed images."""
-        return open_store(self.run.directory / read_json(self.run.directory / "images.json")["store"])
+        facts = read_json(self.run.directory / "images.json")
+        return open_store(self.run.directory / facts["store"], expected=facts.get("fingerprint"))
 
     def show(self, count: int = 10) -> show.Suspects:
         """The most suspect images: pictures in a notebook, lines elsewhere."""
@@ -195,8 +196,8 @@ def plan(
         for line in explain(choice, len(labels)):
             progress.say(line)
     side = choice.size if choice is not None else size or PICTURES
-    if side < SMALLEST:
-        raise InputError(f"--size is {side}, but images need at least {SMALLEST} pixels.")
+    if not SMALLEST <= side <= LARGEST_SIZE:
+        raise InputError(f"--size is {side}, but images need {SMALLEST} to {LARGEST_SIZE} pixels.")
     for note in notes:
         progress.say(f"Note: {note}")
     return Plan(given, labels, place, request, choice, vectors, seed, side, tuple(notes))
@@ -244,6 +245,7 @@ def _config(plan: Plan, root: Path) -> Config:
     """The experiment, whose labels are a file of its own: the given one may change while it runs."""
     tables = (root / "tables").absolute()
     name = f"{plan.request}.csv"
+    make_private(tables)
     write_text(tables / name, _plain_table(plan.labels))
     train = {
         "dataset": "folder",

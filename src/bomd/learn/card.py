@@ -6,11 +6,11 @@ import html
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib import metadata
 from pathlib import PurePath
 from typing import Any
 
 from bomd.config import Config
+from bomd.runs import version_of
 
 FIT = ("backbone", "weights", "epochs", "batch", "augment", "select")  # settings worth a line
 
@@ -32,7 +32,7 @@ def facts_of(config: Config, images: Mapping[str, int]) -> dict[str, Any]:
         "noise": _without_paths(config.noise),
         "images": dict(images),
         "fit": _without_paths({name: fit[name] for name in FIT}),
-        "version": metadata.version("bomd"),
+        "version": version_of("bomd"),
     }
 
 
@@ -105,7 +105,7 @@ def _training(description: Mapping[str, Any]) -> list[str]:
     if "fit" in facts:
         lines.append(f"Training:{_settings(facts['fit']).replace(' (', ' ', 1).removesuffix(')')}.")
     if "seed" in facts:
-        lines.append(f"Seed {_plain(facts['seed'])}, bomd {_plain(facts.get('version', 'of unknown version'))}.")
+        lines.append(f"Seed {_plain(facts['seed'])}, bomd {_plain(facts.get('version') or 'of unknown version')}.")
     architecture = description["architecture"]
     form = f"{description['networks']} network{'s' if description['networks'] > 1 else ''}"
     lines.append(f"Form: {form}, {_plain(architecture['name'])}{_settings(architecture['arguments'])}.")

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bomd.data.datasets.cells import read_cells
 from bomd.data.datasets.layout import check_folder
 from bomd.data.images import ImageIndex
 from bomd.data.split import split_by_patient
@@ -216,9 +217,7 @@ def read_table(file: Path) -> pd.DataFrame:
             separator = separator_of(file)
             with warnings.catch_warnings():  # rows longer than the header would only be warned about, and cut
                 warnings.simplefilter("error", pd.errors.ParserWarning)
-                frame = pd.read_csv(
-                    file, sep=separator, dtype=str, na_filter=False, index_col=False, encoding="utf-8-sig"
-                )
+                frame = read_cells(file, separator)
     except InputError:
         raise
     except ImportError as error:
