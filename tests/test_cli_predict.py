@@ -67,6 +67,27 @@ def test_json_has_probability_threshold_and_verdict(model: Path, images: Path, t
         assert "heat_map" not in image
 
 
+def test_what_a_folder_holds_beside_images_is_counted_and_named(
+    model: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DICOM needs no suffix, and TIFF, BMP and WebP are images like others."""
+    grey = np.random.default_rng(0).integers(0, 255, (20, 20), dtype=np.uint8)
+    for name in ("a.tif", "b.bmp", "c.webp"):
+        Image.fromarray(grey).save(images / name)
+    (images / "IM0001").write_bytes(bytes(128) + b"DICM" + bytes(10))  # not a sound one
+    assert bomd("predict", model, images, "-o", tmp_path / "out.json") == 1
+    written = json.loads((tmp_path / "out.json").read_text())
+    assert {Path(image["file"]).name for image in written["images"]} == {
+        *("a.tif", "b.bmp", "c.webp", "x.jpg", 'x, "1".png'),
+    }
+    assert written["skipped"] == [str(images / "notes.txt")]
+    assert [Path(failed["file"]).name for failed in written["unreadable"]] == ["IM0001"]
+    shown = capsys.readouterr().err
+    assert "1 other file is no image and was skipped (1 .txt): '" in shown
+    assert "notes.txt" in shown
+    assert "IM0001" in shown
+
+
 def test_csv_on_the_screen(model: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bomd("predict", model / "model", images, "--format", "csv") == 0
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))

@@ -21,7 +21,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bomd import progress
-from bomd.data.images import DICOM_SUFFIXES, IMAGE_SUFFIXES, LARGEST, cores, read_chunks
+from bomd.data.image_files import DICOM_SUFFIXES, IMAGE_SUFFIXES
+from bomd.data.images import FORMATS, LARGEST, cores, read_chunks
 from bomd.errors import InputError
 from bomd.tables import NO_FINDING, LabelTable, rows_of
 
@@ -317,7 +318,7 @@ def _header_fault(path: Path) -> str | None:
 
             height, width = read_dicom_size(path)
         else:
-            with Image.open(path, formats=("PNG", "JPEG")) as image:
+            with Image.open(path, formats=FORMATS) as image:
                 width, height = image.size
     except (InputError, ImportError) as error:
         return str(error)

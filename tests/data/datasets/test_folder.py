@@ -15,7 +15,7 @@ from rich.console import Console
 
 from bomd import progress
 from bomd.data.datasets import folder
-from bomd.data.images import ImageIndex
+from bomd.data.image_files import ImageIndex
 from bomd.errors import InputError
 from bomd.tables import NO_FINDING
 

@@ -20,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bomd.data.datasets.layout import check_folder
-from bomd.data.images import ImageIndex
+from bomd.data.image_files import ImageIndex
 from bomd.data.split import split_by_patient
 from bomd.errors import InputError
 from bomd.progress import say

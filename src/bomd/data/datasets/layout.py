@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from bomd.data.image_files import IMAGE_SUFFIXES
 from bomd.errors import InputError
 from bomd.progress import say
 from bomd.tables import LabelTable
@@ -19,7 +20,6 @@ from bomd.typed import convert
 
 Missing = Literal["error", "drop"]
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz")
-IMAGES = (".png", ".jpg", ".jpeg", ".dcm")
 
 
 def check_folder(root: Path) -> Path:
@@ -86,7 +86,7 @@ def index_images(folders: Iterable[Path]) -> dict[str, str]:
     found: dict[str, str] = {}
     for folder in folders:
         with os.scandir(folder) as entries:
-            found.update({e.name: e.path for e in entries if e.name.lower().endswith(IMAGES)})
+            found.update({e.name: e.path for e in entries if e.name.lower().endswith(IMAGE_SUFFIXES)})
     return found
 
 

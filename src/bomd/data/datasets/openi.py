@@ -240,7 +240,7 @@ def _term(heading: str) -> str:
 
 def _image_key(name: str) -> str:
     """What the names of one image share: CXR1_1_IM-0001-3001.png, 1_IM-0001-3001.dcm, ...3001.dcm.png."""
-    stem = re.sub(r"(\.(dcm|png|jpe?g))+$", "", name.removeprefix("CXR"), flags=re.IGNORECASE)
+    stem = re.sub(r"(\.(dcm|dicom|png|jpe?g|bmp|tiff?|webp))+$", "", name.removeprefix("CXR"), flags=re.IGNORECASE)
     return re.sub(r"^(\d+)_\1_", r"\1_", stem)
 
 
