@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from bomd import cli
+from bomd.data.label_files import read_table
 from bomd.learn import model as models
 from bomd.learn.backbone import build
 
@@ -95,6 +96,28 @@ def test_csv_on_the_screen(model: Path, images: Path, capsys: pytest.CaptureFixt
     for row in rows:
         assert [float(row[name]) for name in CLASSES] == pytest.approx(expected(model, images)[row["file"]], abs=1e-4)
         assert row["above_threshold"] == "Mass|No Finding"
+
+
+def test_no_cell_is_a_formula_and_our_reader_gives_the_names_back(tmp_path: Path) -> None:
+    """Names of files and findings that a spreadsheet would run."""
+    finding, name = '=HYPERLINK("http://x","y")', "=cmd|' .png"
+    folder = tmp_path / "run" / "model"
+    models.save(folder, [build("small", 2, seed=1)], (finding, "Mass"), 32, thresholds={finding: 0.0})
+    (tmp_path / "here").mkdir()
+    Image.fromarray(np.zeros((20, 20), np.uint8)).save(tmp_path / "here" / name)
+    previous = Path.cwd()
+    os.chdir(tmp_path / "here")
+    try:
+        assert bomd("predict", folder.parent, name, "-o", "out.csv") == 0
+    finally:
+        os.chdir(previous)
+    with (tmp_path / "here" / "out.csv").open(newline="") as stream:
+        cells = [cell for line in csv.reader(stream) for cell in line]
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@"))]
+    frame = read_table(tmp_path / "here" / "out.csv")
+    assert list(frame.columns) == ["file", finding, "Mass", "above_threshold"]
+    assert frame["file"].tolist() == [name]
+    assert frame["above_threshold"].tolist() == [finding]
 
 
 def test_table_marks_what_reaches_its_threshold(
@@ -190,7 +213,7 @@ def test_mistakes_get_one_line(model: Path, images: Path, capsys: pytest.Capture
     ):
         assert bomd(*words) == 2
         said = capsys.readouterr().err
-        assert message in said
+        assert message.lower() in said.lower()  # older Typers shout the names of arguments
         assert said.count("Error: ") == 1
         assert "Traceback" not in said
 

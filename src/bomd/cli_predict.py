@@ -254,14 +254,19 @@ def _as_json(
 
 
 def _as_csv(rows: Sequence[Predicted], thresholds: Mapping[str, float | None]) -> str:
-    """One row for each image: file, a probability for each finding, and the findings that reach their threshold."""
+    """One row for each image: file, a probability for each finding, and the findings that reach their threshold.
+
+    Text that a spreadsheet would run as a formula has an apostrophe before it.
+    """
+    from bomd.data.cells import harmless
+
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")  # a comma in a file's name must not move its columns
-    writer.writerow(["file", *thresholds, ABOVE])
+    writer.writerow([harmless(name) for name in ("file", *thresholds, ABOVE)])
     for row in rows:
         above = [name for name, value in row.probabilities.items() if _reaches(value, thresholds[name])]
         numbers = [f"{value:.4f}" for value in row.probabilities.values()]
-        writer.writerow([_encodable(row.file), *numbers, "|".join(above)])
+        writer.writerow([harmless(_encodable(row.file)), *numbers, harmless("|".join(above))])
     return text.getvalue()
 
 

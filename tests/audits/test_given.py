@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from bomd.audits.given import read_given, read_records
-from bomd.data.datasets.corrected import harmless
+from bomd.data.cells import harmless, original
 from bomd.errors import InputError
 from bomd.tables import LabelTable
 
@@ -72,7 +72,14 @@ def test_no_added_cell_is_a_formula(cell: str) -> None:
     assert harmless(cell) == f"'{cell}"
 
 
-@pytest.mark.parametrize("cell", ["-0.25", "1e-3", "", "Mass", "a=b"])
+@settings(deadline=None)
+@given(st.text(st.sampled_from("'=+-@\t\r\n\uff1da1. e")) | st.text())
+def test_what_is_made_harmless_can_be_told_back(cell: str) -> None:
+    assert original(harmless(cell)) == cell
+    assert not harmless(cell).startswith(("=", "@", "\uff1d")) or not any(map(str.isalnum, cell))
+
+
+@pytest.mark.parametrize("cell", ["-0.25", "1e-3", "", "Mass", "a=b", "-", "--", "+.5e-3", "'quoted'"])
 def test_numbers_and_words_stay_as_they_are(cell: str) -> None:
     assert harmless(cell) == cell
 
@@ -132,3 +139,51 @@ def test_parquet_comes_out_as_text(tmp_path: Path) -> None:
     found = read_given(tmp_path / "labels.parquet", None, tmp_path / "work")
     assert isinstance(found.labels, LabelTable)
     assert found.records.rows == ("a,1,0", "b,0,1")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "cp1252"])
+def test_tables_that_excel_saves(tmp_path: Path, encoding: str) -> None:
+    """What is written is UTF-8, with a mark by which Excel knows it unless it was plain UTF-8 before."""
+    file = make(tmp_path, "")
+    text = "id,Épanchement,remark\r\na,1,für später\r\nb,0,\r\nc,,€\r\n"
+    file.write_bytes(text.encode(encoding))
+    found = read_given(file, tmp_path / "images", tmp_path / "work")
+    assert found.labels.classes == ("Épanchement",)
+    np.testing.assert_array_equal(found.labels.values[:, 0], [1, 0, np.nan])
+    mark = "" if encoding == "utf-8" else "\ufeff"
+    assert found.records.text() == mark + text
+
+
+def test_an_excel_workbook(tmp_path: Path) -> None:
+    pytest.importorskip("openpyxl")
+    make(tmp_path, "")
+    book = tmp_path / "labels.xlsx"
+    frame = pd.DataFrame(
+        {"id": ["a", "b", "c"], "Mass": [1, 0, None], "Edema": [0.25, 1, 0], "remark": ["ä", "=1", None]}
+    )
+    frame.to_excel(book, index=False)
+    found = read_given(book, tmp_path / "images", tmp_path / "work")
+    assert found.labels.classes == ("Mass", "Edema")
+    np.testing.assert_array_equal(found.labels.values, np.array([[1, 0.25], [0, 1], [np.nan, 0]], np.float32))
+    assert found.records.header == "id,Mass,Edema,remark"
+
+
+def test_rows_that_repeat_an_id_can_be_left_out(tmp_path: Path) -> None:
+    """The first row of an id counts; the others keep their place and get blanks."""
+    file = make(tmp_path, "id,Mass\na,1\nb,0\na,0\nc,1\nb,1\n")
+    with pytest.raises(InputError, match=r"'a' .*lines 2 and 4 \(2 ids are repeated\); keep .* with --drop-duplicates"):
+        read_given(file, tmp_path / "images", tmp_path / "work")
+    found = read_given(file, tmp_path / "images", tmp_path / "work", drop_duplicates=True)
+    assert found.labels.ids.tolist() == ["a", "b", "c"]
+    assert found.labels.values[:, 0].tolist() == [1, 0, 1]
+    assert found.rows == (0, 1, 3)
+    assert found.repeated == 2
+    assert len(found.records.rows) == 5
+
+
+def test_another_case_of_the_name_is_pointed_out(tmp_path: Path) -> None:
+    file = make(tmp_path, "id,Mass\na.PNG,1\nB.png,0\nc.png,0\n")
+    with pytest.raises(
+        InputError, match=r"2 of 3 rows .*; 2 of them are there in other .* 'a\.png' for 'a\.PNG': write"
+    ):
+        read_given(file, tmp_path / "images", tmp_path / "work")

@@ -194,6 +194,7 @@ def _grey(image: Image.Image) -> Pixels:
     """(H, W) grey pixels of an opened image in any mode that the formats know."""
     _refuse_several(image)
     bits, white_is_zero = _depth(image)
+    image.load()  # a TIFF is turned upright by this, and older Pillows would turn it again
     upright = ImageOps.exif_transpose(image)
     if upright.mode.startswith("I"):  # 16-bit grey
         values = np.asarray(upright) >> (bits - 8)

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from bomd.data.datasets.folder import CLASSES
 from bomd.errors import InputError
 from bomd.exchange.documents import checked, field, listed, read_json
 from bomd.exchange.judgement import Judgement, as_flags, from_names, number, ordered, unknowns
@@ -111,7 +112,8 @@ def _read_samples(path: Path, labels: str | None, classes: Sequence[str] | None)
     fields = [labels] if labels is not None else ["given", *_label_fields(samples)]
     name = next((name for name in fields if any(sample.get(name) for sample in samples)), None)
     if name is None:
-        raise InputError(f"{file} has no field with labels: {', '.join(list(samples[0])[:20])}; pass labels.")
+        known = ", ".join(list(samples[0])[:20])
+        raise InputError(f"{file} has no field with labels: {known}; pass labels (--set labels=FIELD).")
     where = [f"{file}, sample {row + 1}" for row in range(len(samples))]
     given = [_confidences(sample.get(name), place) for sample, place in zip(samples, where, strict=True)]
     proposed = [_confidences(sample.get("proposed"), place) for sample, place in zip(samples, where, strict=True)]
@@ -123,7 +125,7 @@ def _read_samples(path: Path, labels: str | None, classes: Sequence[str] | None)
     mentioned = {label for row in rows for label in row} | {label for row in blank for label in row}
     columns = (*classes, *ordered(mentioned - set(classes)))
     if not columns:
-        raise InputError(f"{file} names no class; pass classes.")
+        raise InputError(f"{file} names no class; {CLASSES}.")
     ids = [_id_of(sample, place) for sample, place in zip(samples, where, strict=True)]
     paths = [field(sample, "filepath", str, place) for sample, place in zip(samples, where, strict=True)]
     table = LabelTable(
@@ -163,7 +165,7 @@ def _read_classifications(path: Path, classes: Sequence[str] | None) -> Judgemen
     known = tuple(dict.fromkeys(classes or names))
     columns = (*known, *ordered({label for row in rows if row is not None for label in row} - set(known)))
     if not columns:
-        raise InputError(f"{file} names no class; pass classes.")
+        raise InputError(f"{file} names no class; {CLASSES}.")
     ids = np.asarray([checked(image, str, str(file)) for image in images], dtype=np.str_)
     return Judgement(LabelTable(ids, columns, from_names(_filled(rows, [[]] * len(rows), columns), columns, str(file))))
 

@@ -132,7 +132,7 @@ def test_labels_that_are_not_a_table_or_not_of_this_set(tmp_path):
     with pytest.raises(InputError, match=r"has the finding 'Covid'"):
         nih.read(root, "all")
     labels.write_text("")
-    with pytest.raises(InputError, match=r"^Cannot read .*Data_Entry_2017_v2020.csv: No columns"):
+    with pytest.raises(InputError, match=r"^Cannot read .*Data_Entry_2017_v2020.csv: it is empty"):
         nih.read(root, "all")
     labels.unlink()
     (root / "Data_Entry_2017_v2020.csv.gz").write_bytes(gzip.compress(text.encode())[:60])
