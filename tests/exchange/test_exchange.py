@@ -147,9 +147,10 @@ def _is_number(cell: str) -> bool:
 
 def test_an_excel_workbook_is_read_and_never_written(judgement: Judgement, tmp_path: Path) -> None:
     pytest.importorskip("openpyxl")
-    table.to_frame(judgement).to_excel(tmp_path / "labels.xlsx", index=False)
+    given = replace(judgement.given, ids=np.asarray(["a", "b", "c", "0004", "Zoë ✓"]))  # as a formula one would be lost
+    table.to_frame(Judgement(given)).to_excel(tmp_path / "labels.xlsx", index=False)
     back = exchange.read(tmp_path / "labels.xlsx")
-    assert back.given.ids.tolist() == judgement.given.ids.tolist()
+    assert back.given.ids.tolist() == given.ids.tolist()
     assert np.array_equal(back.given.values, judgement.given.values, equal_nan=True)
     with pytest.raises(InputError, match=r"'new\.xlsx' does not say how to write it"):
         exchange.write(judgement, tmp_path / "new.xlsx")
