@@ -194,7 +194,8 @@ def _read_workbook(file: Path) -> pd.DataFrame:
         if sum(member.file_size for member in archive.infolist()) > LARGEST_WORKBOOK:
             raise InputError(f"{file} unpacks to more than {LARGEST_WORKBOOK:,} bytes: {_SAVE}.")
     try:
-        with pd.ExcelFile(file, engine="openpyxl") as workbook:
+        with warnings.catch_warnings(), pd.ExcelFile(file, engine="openpyxl") as workbook:
+            warnings.simplefilter("ignore")  # openpyxl's remarks about styles
             sheets = [str(name) for name in workbook.sheet_names]
             cells = workbook.parse(sheets[0], header=None, dtype=str, na_filter=False)
     except ImportError as error:
