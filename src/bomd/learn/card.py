@@ -126,8 +126,8 @@ def _images(preprocessing: Mapping[str, Any]) -> str:
     return (
         "PNG, JPEG, BMP, TIFF, WebP or DICOM, read as 8-bit grey (16 bits divided by 256, colour as luma, EXIF "
         f"rotation and DICOM windows applied), stretched to {size} x {size} pixels by antialiased bilinear "
-        f"interpolation, divided by 255 and normalised by the mean and deviation {scales} of {preprocessing['channels']} "
-        f"channel{'s' if preprocessing['channels'] > 1 else ''}."
+        f"interpolation, divided by 255 and normalised by the mean and deviation {scales} "
+        f"of {preprocessing['channels']} channel{'s' if preprocessing['channels'] > 1 else ''}."
     )
 
 

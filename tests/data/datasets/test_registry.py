@@ -227,6 +227,10 @@ class TestChosen:
         assert compared(select("nih", drop="columns")) == []
         assert compared(select("folder")) == []
 
+    def test_every_argument_of_the_reader_can_be_set(self, tmp_path: Path) -> None:
+        root = make_folder(tmp_path)
+        assert choose("folder", root, {"seed": 1, "drop_duplicates": True}).splits == choose("folder", root).splits
+
     def test_a_root_is_needed_where_something_is_on_disk(self) -> None:
         with pytest.raises(InputError, match="--root DIR"):
             choose("nih")
