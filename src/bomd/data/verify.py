@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import typing
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -318,8 +319,10 @@ def _header_fault(path: Path) -> str | None:
 
             height, width = read_dicom_size(path)
         else:
-            with Image.open(path, formats=FORMATS) as image:
-                width, height = image.size
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Pillow's remarks about damaged remarks of cameras
+                with Image.open(path, formats=FORMATS) as image:
+                    width, height = image.size
     except (InputError, ImportError) as error:
         return str(error)
     except Exception as error:  # a damaged header makes Pillow raise OSError, SyntaxError and others
