@@ -100,7 +100,7 @@ def test_csv_on_the_screen(model: Path, images: Path, capsys: pytest.CaptureFixt
 
 def test_no_cell_is_a_formula_and_our_reader_gives_the_names_back(tmp_path: Path) -> None:
     """Names of files and findings that a spreadsheet would run."""
-    finding, name = '=HYPERLINK("http://x","y")', "=cmd|' .png"
+    finding, name = '=HYPERLINK("http://x","y")', "\r=cmd|' .png"
     folder = tmp_path / "run" / "model"
     models.save(folder, [build("small", 2, seed=1)], (finding, "Mass"), 32, thresholds={finding: 0.0})
     (tmp_path / "here").mkdir()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
@@ -258,16 +257,14 @@ def _as_csv(rows: Sequence[Predicted], thresholds: Mapping[str, float | None]) -
 
     Text that a spreadsheet would run as a formula has an apostrophe before it.
     """
-    from bomd.data.cells import harmless
+    from bomd.data.cells import csv_line, harmless
 
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")  # a comma in a file's name must not move its columns
-    writer.writerow([harmless(name) for name in ("file", *thresholds, ABOVE)])
+    lines = [("file", *thresholds, ABOVE)]
     for row in rows:
         above = [name for name, value in row.probabilities.items() if _reaches(value, thresholds[name])]
         numbers = [f"{value:.4f}" for value in row.probabilities.values()]
-        writer.writerow([harmless(_encodable(row.file)), *numbers, harmless("|".join(above))])
-    return text.getvalue()
+        lines.append((_encodable(row.file), *numbers, "|".join(above)))
+    return "".join(f"{csv_line(map(harmless, line))}\n" for line in lines)
 
 
 def _as_table(rows: Sequence[Predicted], thresholds: Mapping[str, float | None], console: Console) -> str:

@@ -15,6 +15,7 @@ from PIL import Image
 
 from bomd.audits.given import read_given, read_records
 from bomd.data.cells import harmless, original
+from bomd.data.label_files import read_table
 from bomd.errors import InputError
 from bomd.tables import LabelTable
 
@@ -35,12 +36,23 @@ def read(root: Path, text: str, **options: object) -> object:
 def test_given_characters_stay_where_they_were(tmp_path: Path) -> None:
     """A mark, odd quotation, blanks, a blank line, a line break in a cell and Windows' line ends all survive."""
     header = '\ufeffid,"Mass", Effusion ,remark'
-    rows = ['a,1,0,"two\r\nlines"', '"b", 0 ,1,', "c,,1,=1+1"]
+    rows = ['a,1,0,"two\r\nlines"', '"b", 0 ,1,', "c,,1,-1.5"]
     text = header + "\r\n" + rows[0] + "\r\n\r\n" + "\r\n".join(rows[1:]) + "\r\n"
     found = read_given(make(tmp_path, text), tmp_path / "images", tmp_path)
     assert found.labels.ids.tolist() == ["a", "b", "c"]
     written = found.records.beside(["x"], [["1"], ["2"], ["3"]])
     assert written == "\r\n".join([header + ",x", *(f"{row},{n}" for n, row in enumerate(rows, 1))]) + "\r\n"
+
+
+def test_a_given_formula_is_not_run_and_nothing_else_changes(tmp_path: Path) -> None:
+    """Our own reader gives the formula back."""
+    found = read_given(
+        make(tmp_path, "id,Mass,=x\na,1,=1+1\n'b',0, spaced \nc,1,-2\n", "a 'b' c"), tmp_path / "images", tmp_path
+    )
+    written = found.records.beside(["new"], [["1"], ["2"], ["3"]])
+    assert written.splitlines() == ["id,Mass,'=x,new", "a,1,'=1+1,1", "'b',0, spaced ,2", "c,1,-2,3"]
+    (tmp_path / "again.csv").write_text(written)
+    assert read_table(tmp_path / "again.csv")["=x"].tolist() == ["=1+1", " spaced ", "-2"]
 
 
 def test_semicolons_and_short_rows(tmp_path: Path) -> None:
@@ -62,9 +74,9 @@ def test_whatever_the_cells_hold_they_are_read_back(tmp_path_factory: pytest.Tem
     file.write_bytes(stream.getvalue().encode())
     records = read_records(file)
     written = records.beside(["new"], [[str(place)] for place in range(len(rows))])
-    assert list(csv.reader(io.StringIO(written, newline="")))[1:] == [
-        [*row, str(place)] for place, row in enumerate(rows)
-    ]
+    lines = list(csv.reader(io.StringIO(written, newline="")))[1:]
+    assert [list(map(original, line)) for line in lines] == [[*row, str(place)] for place, row in enumerate(rows)]
+    assert all(harmless(original(cell)) == cell for line in lines for cell in line)
 
 
 @pytest.mark.parametrize("cell", ["=cmd|' /C calc'!A0", "+1+1", "@SUM(A1)", "-1+2", "\t=1", "\r=1", "\n=1"])

@@ -120,7 +120,7 @@ def test_soft_given_labels_are_kept_or_refused(judgement: Judgement, tmp_path: P
 def test_no_cell_of_a_csv_is_a_formula_and_names_come_back(judgement: Judgement, form: str, tmp_path: Path) -> None:
     """One id is `=cmd|' /C calc'!A0`, a patient and a class are formulas, too."""
     classes = ("Mass", "@SUM(A1)", "Hernia", "No Finding")
-    patients = np.asarray(["+1+1", "-p", "'=q", "-2", "s"])
+    patients = np.asarray(["+1+1", "-p", "'=q", "-2", "s\rt"])
     given = replace(judgement.given, classes=classes, patients=patients)
     exchange.write(Judgement(given, None, judgement.flags), tmp_path / "out.csv", form)
     with (tmp_path / "out.csv").open(newline="") as stream:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from bomd.audits.columns import names
-from bomd.data.cells import harmless
+from bomd.data.cells import csv_line, harmless
 from bomd.data.datasets import folder
 from bomd.data.label_files import UTF_8, kind_of, read_text, separator_of
 from bomd.errors import InputError
@@ -53,16 +53,21 @@ class Records:
         return self.mark + "".join(f"{line}{self.newline}" for line in (self.header, *chosen))
 
     def beside(self, header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-        """The file with more columns at the right; every given character stays what and where it was."""
-        lines = [self.header + self.separator + self._line(header)]
+        """The file with more columns at the right; every given character stays what and where it was.
+
+        Only a row with a cell that a spreadsheet would run as a formula is written anew, with an apostrophe before it.
+        """
+        lines = [self._guarded(self.header) + self.separator + self._line(header)]
         for row, width, added in zip(self.rows, self.widths, cells, strict=True):
-            lines.append(row + self.separator * (1 + self.width - width) + self._line(added))
+            lines.append(self._guarded(row) + self.separator * (1 + self.width - width) + self._line(added))
         return self.mark + "".join(f"{line}{self.newline}" for line in lines)
 
+    def _guarded(self, record: str) -> str:
+        cells = next(csv.reader(io.StringIO(record, newline=""), delimiter=self.separator))
+        return record if all(harmless(cell) == cell for cell in cells) else self._line(cells)
+
     def _line(self, cells: Sequence[str]) -> str:
-        stream = io.StringIO()
-        csv.writer(stream, delimiter=self.separator, lineterminator="").writerow([harmless(cell) for cell in cells])
-        return stream.getvalue()
+        return csv_line(map(harmless, cells), self.separator)
 
 
 @dataclass(frozen=True, eq=False)

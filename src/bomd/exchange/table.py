@@ -18,12 +18,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bomd.data.cells import harmless
+from bomd.data.cells import csv_line, harmless
 from bomd.data.datasets import folder
 from bomd.data.label_files import read_table
 from bomd.errors import InputError
 from bomd.exchange.judgement import Judgement, number, short
-from bomd.files import replacing
+from bomd.files import write_text
 from bomd.tables import Flags, Floats, LabelTable, Text
 from bomd.typed import nearest
 
@@ -65,9 +65,9 @@ def save(frame: pd.DataFrame, path: Path, *, for_spreadsheets: bool = True) -> N
         words = [name for name in text if name not in labels and text[name].dtype != np.bool_]
         text = text.assign(**{str(name): [harmless(str(cell)) for cell in text[name]] for name in words})
         text.columns = pd.Index([harmless(str(name)) for name in text.columns])
-    with replacing(path) as temporary:
-        separator = "\t" if path.suffix.lower() == ".tsv" else ","
-        text.to_csv(temporary, sep=separator, index=False, encoding="utf-8", lineterminator="\n")
+    separator = "\t" if path.suffix.lower() == ".tsv" else ","
+    records = [list(text.columns), *text.itertuples(index=False, name=None)]
+    write_text(path, "".join(f"{csv_line(record, separator)}\n" for record in records))
 
 
 def read(path: Path, images: Path | None = None, classes: Sequence[str] | None = None) -> Judgement:
