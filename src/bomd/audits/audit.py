@@ -133,7 +133,7 @@ def audit(
     The same call continues where an earlier one stopped, and returns at once where it is done.
 
     Args:
-        table: A CSV, TSV or Parquet file, a data frame with the same columns, or labels.
+        table: A CSV, TSV, Parquet or Excel file, a data frame with the same columns, or labels.
         images: The folder of the images.
         output: Where results are written; by default a folder named after the table, in the working directory.
         features: Embeddings of the images, `.npy` with one row per row of the table or `.npz` with "ids" and
@@ -142,7 +142,8 @@ def audit(
         minutes: How long training may take; by default 10 on a CPU and 30 on a GPU.
         seed: Of everything that is drawn at random.
         skip_missing: Leave out rows whose image is not there, instead of refusing them.
-        layout: What the columns are, as for the dataset `folder`, such as `id_column="file"`.
+        layout: What the columns are, as for the dataset `folder`, such as `id_column="file"`; `drop_duplicates=True`
+            keeps the first row of an id that occurs again.
     """
     return carry_out(
         plan(
@@ -183,6 +184,7 @@ def plan(
     checks = verify_tables({"labels": labels}).checks
     notes += [f"{check.name}: {check.message}" for check in checks if not check.ok]
     notes += [f"{len(given.missing)} rows have no image and are left out."] if given.missing else []
+    notes += [f"{given.repeated} rows repeat an id and are left out."] if given.repeated else []
     files = [Path(str(path)).stat() for path in labels.paths] if labels.paths is not None else []
     state = np.asarray([(file.st_size, file.st_mtime_ns) for file in files])
     request = fingerprint(labels.ids, list(labels.classes), labels.values, labels.groups, labels.paths, state, seed)

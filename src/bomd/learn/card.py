@@ -124,10 +124,10 @@ def _images(preprocessing: Mapping[str, Any]) -> str:
     pairs = zip(preprocessing["mean"], preprocessing["deviation"], strict=True)
     scales = " and ".join(f"({mean:g}, {deviation:g})" for mean, deviation in pairs)
     return (
-        "PNG, JPEG or DICOM, read as 8-bit grey (16 bits divided by 256, colour as luma, EXIF rotation and DICOM "
-        f"windows applied), stretched to {size} x {size} pixels by antialiased bilinear interpolation, divided by 255 "
-        f"and normalised by the mean and deviation {scales} of {preprocessing['channels']} "
-        f"channel{'s' if preprocessing['channels'] > 1 else ''}."
+        "PNG, JPEG, BMP, TIFF, WebP or DICOM, read as 8-bit grey (16 bits divided by 256, colour as luma, EXIF "
+        f"rotation and DICOM windows applied), stretched to {size} x {size} pixels by antialiased bilinear "
+        f"interpolation, divided by 255 and normalised by the mean and deviation {scales} "
+        f"of {preprocessing['channels']} channel{'s' if preprocessing['channels'] > 1 else ''}."
     )
 
 

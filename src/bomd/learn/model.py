@@ -75,7 +75,7 @@ class Model:
         return self._single[0](given).cpu()
 
     def predict(self, files: Sequence[Path | str] | Path | str, batch: int = 64) -> LabelTable:
-        """Probabilities of PNG, JPEG or DICOM files, or of one; the id of a row is the path as given.
+        """Probabilities of image files, or of one; the id of a row is the path as given.
 
         Raises:
             InputError: A file cannot be read; it is named.

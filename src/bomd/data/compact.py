@@ -13,7 +13,7 @@ ROWS = 50_000  # that are text at a time
 FEW = 1000  # different cells in so many rows; a column with more, such as ids, stays text
 
 
-def read_cells(file: Path, separator: str, encoding: str = "utf-8-sig") -> pd.DataFrame:
+def read_compactly(file: Path, separator: str, encoding: str = "utf-8-sig") -> pd.DataFrame:
     """All cells as text, a blank as ""; a column of few different cells is categorical, a byte or two for each.
 
     A label file has millions of cells and a handful of different ones: 0, 1 and nothing.
