@@ -95,7 +95,7 @@ def rules(given: LabelTable, scores: NDArray[Any], opinion: Opinion) -> dict[str
     loss = -np.log(np.where(positive, evidence, 1 - evidence))
     ranked = detect(scores, given)
     return {
-        "bomd-plus": (np.nan_to_num(opinion.wrong).astype(np.float64), opinion.expected.astype(np.float64)),
+        "bomd-plus": (np.nan_to_num(opinion.wrong).astype(np.float64), -opinion.rank.astype(np.float64)),
         "cleanlab": (1 - entry.astype(np.float64), 1 - image.astype(np.float64)),
         "rank rule": (-np.nan_to_num(ranked.entry, nan=9.0), -np.nan_to_num(ranked.margin, nan=9.0)),
         "small loss": (loss, loss.mean(axis=1)),
