@@ -7,6 +7,7 @@ records, so that runs of several sittings and machines fill one table, and every
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import statistics
@@ -141,9 +142,10 @@ def record_of(run: runs.Run) -> Record:
 
 
 def read_records(path: Path) -> list[Record]:
-    """The records of a file, each with settings, result and environment."""
+    """The records of a file, which may be compressed (.gz), each with settings, result and environment."""
     try:
-        records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text(encoding="utf-8")
+        records = [json.loads(line) for line in text.splitlines()]
     except (OSError, ValueError, RecursionError) as error:  # bad text, bad JSON, or JSON nested without end
         raise InputError(f"Cannot read {path}: {error}.") from error
     for number, record in enumerate(records, start=1):
