@@ -177,7 +177,7 @@ def rule_table(rows: list[dict[str, str]], recipe: str) -> str:
 
 def proposal_table(rows: list[dict[str, str]]) -> str:
     lines = [
-        "| set | noise | proposed | right | of those from .8 | right | wrong labels before | after the first 100 images "
+        "| set | noise | proposed | right | of those from .8 | right | wrong before | after the first 100 images "
         "| after all |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
