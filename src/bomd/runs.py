@@ -27,7 +27,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from bomd import processes
+from bomd import outside, processes
 from bomd.config import Config
 from bomd.errors import InputError
 from bomd.files import fingerprint, read_json, write_json, write_text
@@ -62,7 +62,8 @@ class Run:
     @property
     def by_this_code(self) -> bool:
         """Whether the code that numbers come from is still what it was when the run was started."""
-        return bool(read_json(self.directory / "config.json").get("code") == code_fingerprint())
+        saved = read_json(self.directory / "config.json")
+        return bool(saved.get("code") == code_fingerprint(saved["config"]["method"]))
 
     def result(self) -> dict[str, Any]:
         self.config()
@@ -74,7 +75,8 @@ class Run:
 
 def locate(root: Path, config: Config) -> Run:
     """The directory of a run, whether it exists or not; the same settings always give the same one."""
-    return Run(root / config.name / config.method / f"seed{config.seed}-{config.key[:6]}")
+    method = config.method.replace(":", ".")  # of a method from outside; not every system allows it in a name
+    return Run(root / config.name / method / f"seed{config.seed}-{config.key[:6]}")
 
 
 def start(root: Path, config: Config) -> Run:
@@ -83,7 +85,7 @@ def start(root: Path, config: Config) -> Run:
     if (run.directory / "config.json").exists():
         run.config()
     else:
-        settings = {"format": FORMAT, "code": code_fingerprint(), "config": config.to_dict()}
+        settings = {"format": FORMAT, "code": code_fingerprint(config.method), "config": config.to_dict()}
         write_json(run.directory / "config.json", settings)
     return run
 
@@ -135,9 +137,14 @@ class Stage:
 
 @dataclass(frozen=True)
 class Stages:
-    """All stages below one root; any number of processes may share it."""
+    """All stages below one root; any number of processes may share it.
+
+    Attributes:
+        method: Whose code counts beside that of this package, where it is from outside.
+    """
 
     root: Path
+    method: str = ""
 
     def directory(self, name: str, *inputs: Any) -> Path:
         """Where the stage that these inputs determine is kept."""
@@ -146,7 +153,7 @@ class Stages:
     @contextmanager
     def enter(self, name: str, *inputs: Any) -> Iterator[Stage]:
         """Hold the stage that these inputs determine; a second process waits until it is finished."""
-        directory = self.directory(name, code_fingerprint(), *inputs)
+        directory = self.directory(name, code_fingerprint(self.method), *inputs)
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -157,9 +164,18 @@ class Stages:
             processes.wait()
 
 
+def code_fingerprint(method: str = "") -> str:
+    """Changes with any line of the code that decides about numbers, so that a new method never gets old results.
+
+    Args:
+        method: Its own file counts, too, where it is from outside this package.
+    """
+    own = outside.source(method) if outside.names(method) else ""
+    return fingerprint(_package_fingerprint(), own) if own else _package_fingerprint()
+
+
 @functools.cache
-def code_fingerprint() -> str:
-    """Changes with any line of the code that decides about numbers, so that a new method never gets old results."""
+def _package_fingerprint() -> str:
     package = Path(__file__).parent
     files = sorted(file for room in ROOMS for file in (package / room).rglob("*.py"))
     return fingerprint(*(part for file in files for part in (str(file.relative_to(package)), file.read_text("utf-8"))))
@@ -183,7 +199,7 @@ def measure_anew(at_once: int = 1) -> None:
 
 def environment(device: str, started: float) -> dict[str, Any]:
     """What a reader needs to judge or repeat a number: code, versions, device, time and memory."""
-    packages = ("bomd", "torch", "numpy", "triton", "lightning-fabric", "scikit-learn", "faiss-cpu")
+    packages = ("bomd", "torch", "numpy", "triton", "scikit-learn", "faiss-cpu")
     commit = _git("rev-parse", "HEAD")
     return {
         "commit": commit,

@@ -18,11 +18,11 @@ from typing import Any
 
 from rich.console import Console
 
-from bomd import runs
+from bomd import outside, runs
 from bomd.config import Config
 from bomd.errors import InputError
 from bomd.files import fingerprint, read_json, write_text
-from bomd.measure import experiment, workers
+from bomd.measure import workers
 from bomd.measure.live import Board
 from bomd.measure.plan import announce, cost
 from bomd.methods.describe import tables_of
@@ -56,6 +56,8 @@ def run_all(
         results: A file of records to add each run to as soon as it is finished.
         command: Starts a process that does runs; see `bomd.measure.workers`.
     """
+    from bomd.measure import experiment  # PyTorch with it, which tables of records can do without
+
     for config in configs:
         experiment.make_method(config)
     located = {place: runs.locate(root, config) for place, config in enumerate(configs)}
@@ -232,7 +234,9 @@ def _rounded(value: Any) -> Any:
 
 def effective(config: Mapping[str, Any]) -> dict[str, Any]:
     """The saved settings that decide about a run: not those of other methods, nor where the data lay."""
-    own = {name: settings for name, settings in config["settings"].items() if name in tables_of(config["method"])}
+    method, own = config["method"], config["settings"]
+    if not outside.names(method):  # of one from outside, which may not be here, a run keeps no other settings anyway
+        own = {name: settings for name, settings in own.items() if name in tables_of(method)}
     settings: dict[str, Any] = _without_roots({**config, "settings": own})
     return settings
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 
 from bomd import processes, progress, runs
 from bomd.config import Config
@@ -25,7 +24,7 @@ from bomd.errors import InputError
 from bomd.files import write_json
 from bomd.learn import card, model
 from bomd.learn.backbone import Network
-from bomd.learn.device import make_fabric
+from bomd.learn.device import Device, make_fabric
 from bomd.learn.engine import derive, fit, predict
 from bomd.learn.logs import DEFAULT, find_loggers, log_history
 from bomd.measure.evaluate import evaluate
@@ -73,7 +72,7 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
         progress.say(f"{this.directory} is finished already{older}; delete it to run again")
         return this
     progress.say(f"{config.method}, seed {config.seed}: {this.directory}")
-    stages = runs.Stages(root / "stages")
+    stages = runs.Stages(root / "stages", config.method)
 
     with processes.first_before_others():
         sources = {name: pack_images(*tables[name], config, stages, fabric.device) for name in tables}
@@ -292,7 +291,7 @@ def with_joint_classes(predicted: LabelTable, truth: LabelTable) -> LabelTable:
     return nih_google.score_nodule_or_mass(predicted) if joined else predicted
 
 
-def device_name(fabric: Fabric) -> str:
+def device_name(fabric: Device) -> str:
     if fabric.device.type == "cuda":
         return str(torch.cuda.get_device_name(fabric.device))
     return f"cpu, {torch.get_num_threads()} threads"

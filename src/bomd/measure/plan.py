@@ -28,7 +28,7 @@ def configure(recipe: str, method: str | None = None, seed: int | None = None, o
     given += [f"seed={seed}"] if seed is not None else []
     config = load(find_recipe(recipe), METHODS, [*overrides, *given])
     for name, settings in config.settings.items():
-        arguments(METHODS[name], settings, name)
+        arguments(METHODS.outline(name), settings, name)
     own = {name: config.settings[name] for name in tables_of(config.method) if name in config.settings}
     return replace(config, settings=own)
 

@@ -181,7 +181,7 @@ def key_of(config: Config) -> str:
     asked to be do not count, and all ways to ask for no noise are one.
     """
     saved = effective(config.to_dict())
-    kind = METHODS[config.method]
+    kind = METHODS.outline(config.method)
     given: dict[str, Any] = {}
     for table in sorted(saved["settings"], key=lambda table: table == config.method):  # its base's first
         given |= saved["settings"][table]
