@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bomd.audits.audit import audit
     from bomd.clean.detect import detect, scores_of
-    from bomd.clean.graph import Neighbours, nearest_images
+    from bomd.clean.graph import nearest_images
+    from bomd.clean.neighbours import Neighbours
     from bomd.clean.relabel import relabel
     from bomd.config import Config
     from bomd.describe.labelspace import embed
@@ -26,7 +27,7 @@ _PLACES = {
     "Flags": "tables",
     "InputError": "errors",
     "LabelTable": "tables",
-    "Neighbours": "clean.graph",
+    "Neighbours": "clean.neighbours",
     "audit": "audits.audit",
     "detect": "clean.detect",
     "embed": "describe.labelspace",

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from bomd.clean import bags as blocks
 from bomd.clean.arithmetic import matmul_precision
-from bomd.clean.bags import Bags, Neighbours, Rows, closest, nothing, open_bags
+from bomd.clean.bags import Bags, closest, nothing, open_bags
 from bomd.clean.index import Search, search_flat, search_lists
+from bomd.clean.neighbours import Neighbours, Rows
 from bomd.clean.plan import Plan, plan
 from bomd.clean.scan import Scan
 from bomd.clean.sieve import Sieve

@@ -7,8 +7,6 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from scipy.special import stdtr  # type: ignore[import-untyped]
-
 
 @dataclass(frozen=True)
 class Sample:
@@ -53,6 +51,8 @@ def welch_test(one: Sample, other: Sample) -> float | None:
     """
     if one.std is None or other.std is None or not (one.std or other.std):
         return None
+    from scipy.special import stdtr  # type: ignore[import-untyped]  # half a second to import
+
     first, second = one.std**2 / one.count, other.std**2 / other.count
     freedom = (first + second) ** 2 / (first**2 / (one.count - 1) + second**2 / (other.count - 1))
     t = (one.mean - other.mean) / math.sqrt(first + second)
