@@ -124,7 +124,7 @@ def benchmark(
             help="One column of the comparison: settings separated by spaces (repeatable).",
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time; small ones leave a GPU mostly idle.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time, one for each core at most.")] = 1,
     results: Annotated[
         Path | None,
         typer.Option(help="Add the runs to this .jsonl of records, and write .csv and .md tables beside it."),
@@ -233,8 +233,9 @@ for command in (
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: bad input is one line and exit code 2, never a traceback."""
-    from bomd import processes, progress
+    from bomd import processes, progress, threads
 
+    threads.settle()
     if processes.first():
         progress.enable()
     given = list(sys.argv[1:] if arguments is None else arguments)

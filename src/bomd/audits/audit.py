@@ -209,9 +209,11 @@ def carry_out(plan: Plan) -> Audit:
     facts["choice"] = None if plan.choice is None else asdict(plan.choice)
     write_json(plan.output / FACTS, facts)
     config = _config(plan, root)
-    if plan.vectors is None:
-        run = experiment.run(config, root)
+    if plan.choice is not None:
+        with plan.choice.at_work():
+            run = experiment.run(config, root)
     else:
+        assert plan.vectors is not None
         run = run_on_features(config, plan.vectors, plan.labels.ids, root)
     record = LabelRecord.load(run.directory / "labels.npz")
     left_out = dict.fromkeys(plan.given.missing, "There is no image of that name.")

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from bomd.errors import InputError
+from bomd.threads import cores as cores
 
 Pixels = NDArray[np.uint8]
 
@@ -235,11 +236,6 @@ def read_chunks(paths: NDArray[np.str_], size: int, starts: Sequence[int], step:
         raise InputError("A process that decodes images died, perhaps out of memory: use one worker.") from error
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def cores() -> int:
-    """Processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _images_in(folder: Path) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bomd import outside, runs
+from bomd import outside, progress, runs, threads
 from bomd.config import Config
 from bomd.errors import InputError
 from bomd.files import fingerprint, read_json, write_text
@@ -52,12 +52,16 @@ def run_all(
     runs start first, so that none of them is left over at the end. A run that fails does not stop the others.
 
     Args:
+        jobs: Runs at the same time; never more than there are cores.
         console: Where to show how far it is.
         results: A file of records to add each run to as soon as it is finished.
         command: Starts a process that does runs; see `bomd.measure.workers`.
     """
     from bomd.measure import experiment  # PyTorch with it, which tables of records can do without
 
+    if jobs > threads.cores():  # more would only wait for one another
+        jobs = threads.cores()
+        progress.say(f"{jobs} at a time, one for each core that may be used here.")
     for config in configs:
         experiment.make_method(config)
     located = {place: runs.locate(root, config) for place, config in enumerate(configs)}
