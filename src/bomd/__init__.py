@@ -40,6 +40,8 @@ _PLACES = {
     "write_report": "measure.report",
 }
 
+_COMPUTING = ("audit", "load", "nearest_images", "ranking_loss", "run")  # PyTorch is loaded with these
+
 __all__ = [
     "Config",
     "Descriptors",
@@ -63,6 +65,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'bomd' has no attribute {name!r}")
+    if name in _COMPUTING:
+        from bomd import threads
+
+        threads.settle()
     return getattr(import_module(f"bomd.{_PLACES[name]}"), name)
 
 

@@ -24,9 +24,9 @@ WAITING = {
 def cores() -> int:
     """Processor cores that this process may use: those it may run on, as far as a container's quota goes."""
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _quota()
-    if quota is not None:
-        own = min(own, max(1, math.floor(quota)))
+    limit = quota(Path("/sys/fs/cgroup"), _own_group())
+    if limit is not None:
+        own = min(own, max(1, math.floor(limit)))
     given = os.environ.get(SHARE, "")
     return min(own, max(1, int(given))) if given.isdigit() else own
 
@@ -64,26 +64,31 @@ def busy() -> float:
     return os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 0.0
 
 
-def _quota() -> float | None:
-    """Cores that a container's control group lets its processes use together, over all groups that hold this one."""
-    root = Path("/sys/fs/cgroup")
-    try:
-        (name,) = [line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")]
-    except (OSError, ValueError):
-        name = "/"
-    folder, found = root / name.lstrip("/"), []
-    while folder.is_relative_to(root):
-        found += _limit(folder / "cpu.max")
-        if folder == root:
-            break
-        folder = folder.parent
-    older = root / "cpu" / "cpu.cfs_quota_us", root / "cpu" / "cpu.cfs_period_us"
-    try:
-        allowed, period = (int(file.read_text()) for file in older)
+def quota(root: Path, group: str) -> float | None:
+    """Cores that a container lets its processes use: the tightest limit of a control group and those around it.
+
+    Args:
+        root: Where the system shows control groups.
+        group: The path of this process's own below it.
+    """
+    found, folder = [], root / group
+    for place in (folder, *folder.parents):
+        if place.is_relative_to(root):
+            found += _limit(place / "cpu.max")
+    try:  # as older systems write it
+        allowed, period = (int((root / "cpu" / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
         found += [allowed / period] if allowed > 0 else []
     except (OSError, ValueError):
         pass
     return min(found, default=None)
+
+
+def _own_group() -> str:
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line[3:].lstrip("/") for line in lines if line.startswith("0::")), "")
 
 
 def _limit(file: Path) -> list[float]:

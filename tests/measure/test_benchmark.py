@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from bomd import runs
+from bomd import runs, threads
 from bomd.config import Config, parse
 from bomd.errors import InputError
 from bomd.files import write_json
+from bomd.learn.steps import Steps
 from bomd.measure import experiment
 from bomd.measure.benchmark import add_records, read_records, run_all, write_tables
 from bomd.measure.live import Board, cells_of
@@ -253,6 +254,16 @@ class TestRunAll:
         run_all([tiny("bce", seed) for seed in (5, 6)], tmp_path, 1, Console(file=Watching()), path, COMMAND)
         assert 1 in kept
 
+    def test_no_more_runs_at_once_than_cores(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each worker writes down its number, and what it may use."""
+        monkeypatch.setenv(threads.SHARE, "2")
+        monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: range(64), raising=False)
+        monkeypatch.setattr(threads, "quota", lambda *_: None)
+        outcome = run_all([tiny("bce", seed) for seed in (5, 6, 7, 8)], tmp_path, 16, command=COMMAND)
+        assert len(outcome.done) == 4
+        assert len({process for process, _, _ in order(tmp_path)}) <= 2
+        assert len(list((tmp_path / "logs").glob("worker*.log"))) <= 2
+
     def test_mistakes_are_found_before_anything_starts(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="unknown key 'neighbors'"):
             run_all([tiny("bce", 0), tiny("bomd", 0, bomd={"neighbors": 3})], tmp_path, command=COMMAND)
@@ -275,6 +286,34 @@ def test_runs_in_workers_equal_a_run_in_this_process(tmp_path: Path) -> None:
     environment = json.loads((outcome.done[0].directory / "environment.json").read_text())
     assert environment["runs_at_once"] == 2
     assert environment["peak_memory_mb"] > 10
+
+
+def test_a_run_that_fails_at_its_end_keeps_what_it_has_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Like a full disk when the model is saved: the next attempt trains nothing."""
+    config, save, steps = tiny("bce", 0), experiment.model.save, []
+    train = Steps.run
+
+    def counted(*given: Any) -> Any:
+        steps.append(1)
+        return train(*given)
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device", "model")
+
+    monkeypatch.setattr(Steps, "run", counted)
+    monkeypatch.setattr(experiment.model, "save", fails)
+    with pytest.raises(OSError, match="No space"):
+        experiment.run(config, tmp_path)
+    assert len(steps) == config.fit.epochs
+    monkeypatch.setattr(experiment.model, "save", save)
+    assert experiment.run(config, tmp_path).finished
+    assert len(steps) == config.fit.epochs
+
+
+def test_code_that_makes_no_numbers_makes_no_other_stages() -> None:
+    """Mending the model's card must not throw away hours of training; the files that are named must exist."""
+    package = Path(runs.__file__).parent
+    assert all((package / name).is_file() for name in runs.BESIDE)
 
 
 def test_peak_memory_is_that_of_one_run(tmp_path: Path) -> None:
