@@ -41,7 +41,13 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
 def test_python_settles_them_where_it_still_can() -> None:
     assert asked(f"import bomd; bomd.LabelTable\n{LOOK}") == [None, None, False]
     assert asked(f"import bomd; bomd.nearest_images\n{LOOK}") == ["PASSIVE", str(threads.cores()), True]
-    assert asked(f"import torch, bomd; bomd.nearest_images\n{LOOK}") == [None, None, True]
+
+
+def test_what_would_not_be_noticed_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", sys)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    threads.settle()
+    assert "OMP_WAIT_POLICY" not in os.environ
 
 
 def test_a_worker_gets_its_share_and_no_more() -> None:

@@ -179,10 +179,8 @@ def code_fingerprint(method: str = "") -> str:
 def _package_fingerprint() -> str:
     package = Path(__file__).parent
     files = sorted(file for room in ROOMS for file in (package / room).rglob("*.py"))
-    names = [(file.relative_to(package).as_posix(), file) for file in files]
-    return fingerprint(
-        *(part for name, file in names if name not in BESIDE for part in (name, file.read_text("utf-8")))
-    )
+    texts = {file.relative_to(package).as_posix(): file.read_text("utf-8") for file in files}
+    return fingerprint(*(part for name, text in texts.items() if name not in BESIDE for part in (name, text)))
 
 
 def measure_anew(at_once: int = 1) -> None:
