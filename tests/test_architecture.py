@@ -9,7 +9,20 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "bomd"
 ROOMS = [
-    ("errors", "files", "outside", "processes", "progress", "tables", "threads", "typed", "config", "runs", "recipes"),
+    (
+        "errors",
+        "files",
+        "outside",
+        "processes",
+        "progress",
+        "tables",
+        "threads",
+        "typed",
+        "version",
+        "config",
+        "runs",
+        "recipes",
+    ),
     ("data",),
     ("learn",),
     ("describe", "clean"),

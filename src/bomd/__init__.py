@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from bomd.audits.audit import audit
     from bomd.clean.detect import detect, scores_of
     from bomd.clean.graph import nearest_images
@@ -63,6 +64,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from bomd.version import VERSION
+
+        return VERSION
     if name not in _PLACES:
         raise AttributeError(f"module 'bomd' has no attribute {name!r}")
     if name in _COMPUTING:

@@ -124,7 +124,7 @@ def read(
     columns = (id_column, label_column, patient_column, split_column)
     layout = describe(root, labels, images, classes, *columns, delimiter)
     for line in layout.summary():
-        say(line)
+        say(line, "table")
     ids = _texts(layout, layout.id_column)
     unique, counts = np.unique(ids, return_counts=True)
     if len(unique) < len(ids):
