@@ -224,7 +224,7 @@ def load(directory: Path | str, accelerator: Any = "auto") -> Model:
 
 
 def _find(place: Path) -> Path:
-    """The model folder that is meant: this one, that of this run, that of the latest run of an audit, or the only one."""
+    """The model folder that is meant: this one, that of a run, that of the latest run of an audit, or the only one."""
     for folder in (place, place / "model"):
         if (folder / DESCRIPTION).exists():
             return folder

@@ -12,6 +12,7 @@ import numpy as np
 
 from bomd.measure import figures, paired
 from bomd.measure.figures import Dots, Look
+from bomd.measure.significance import Sample, verdict
 from bomd.measure.summary import (
     BASELINE,
     BEFORE_NOISE,
@@ -44,6 +45,7 @@ class Gap:
         won: Seeds in which the method is ahead.
         count: Seeds that both have.
         low: Lower end of the 95 % interval over test patients; likewise `high`. None where it was not computed.
+        over_seeds: What `bomd.measure.significance.verdict` says; None for a single seed, which it cannot judge.
     """
 
     mean: float
@@ -52,13 +54,20 @@ class Gap:
     count: int
     low: float | None = None
     high: float | None = None
+    over_seeds: int | None = None
 
     @property
     def certain(self) -> int:
-        """1 or -1 where the choice of test patients does not explain the difference, else 0."""
+        """1 or -1 where neither the choice of test patients nor, with several, that of seeds explains it, else 0."""
         if self.low is None or self.high is None:
             return 0
-        return int(self.low > 0) - int(self.high < 0)
+        over_patients = int(self.low > 0) - int(self.high < 0)
+        return over_patients if self.over_seeds in (None, over_patients) else 0
+
+    @property
+    def explained(self) -> str:
+        """What a certain difference is more than."""
+        return "the choice of patients" if self.over_seeds is None else "the choice of patients and seeds"
 
 
 @dataclass(frozen=True)
@@ -158,12 +167,14 @@ def compare(one: Group, other: Group, test: str, draws: int | None = DRAWS, most
     shared = _shared(one, other, test)
     if not shared:
         return None
-    gaps = [_auc(mine, test) - _auc(yours, test) for mine, yours in shared]
+    pairs = [(_auc(mine, test), _auc(yours, test)) for mine, yours in shared]
+    gaps = [mine - yours for mine, yours in pairs]
+    over_seeds = verdict(*(Sample.of(scores) for scores in zip(*pairs, strict=True))) if len(pairs) > 1 else None
     found = spread(gaps)
     assert found is not None
     ends = None if draws is None else _interval(shared[:most], test, draws)
     low, high = ends if ends else (None, None)
-    return Gap(found["mean"], found["std"], sum(gap > 0 for gap in gaps), len(gaps), low, high)
+    return Gap(found["mean"], found["std"], sum(gap > 0 for gap in gaps), len(gaps), low, high, over_seeds)
 
 
 def score_table(grid: Grid, look: dict[str, Look], columns: Sequence[tuple[str, str]]) -> dict[str, Any]:
