@@ -24,7 +24,8 @@ from bomd.learn.steps import Steps
 from bomd.measure import experiment
 from bomd.measure.benchmark import add_records, read_records, run_all, write_tables
 from bomd.measure.live import Board, cells_of
-from bomd.measure.plan import announce, configure, grid
+from bomd.measure.plan import announce, check_reference, configure, grid
+from bomd.measure.summary import summary_table
 from bomd.measure.workers import Event, visible_gpus, work
 from bomd.methods import METHODS
 
@@ -47,6 +48,23 @@ def finished_run(place: Path, method: str, seed: int, auc: float, **train: Any) 
     write_json(run.directory / "environment.json", runs.environment("cpu", 0.0))
     write_json(run.directory / "result.json", result)
     return run
+
+
+def test_without_a_test_set_the_summary_shows_the_held_out_patients(tmp_path: Path) -> None:
+    run = finished_run(tmp_path, "bce", 0, 0.7)
+    both = json.loads((run.directory / "result.json").read_text())
+    console = Console(width=100)
+    for tests, shown, hidden in (
+        ({"here": 0.7, "validation": 0.65}, ("here", "0.700"), "0.650"),
+        ({"validation": 0.65, "validation before noise": 0.8}, ("held-out patients", "0.650", "0.800"), "here"),
+    ):
+        scores = {name: {**both["tests"]["here"], "mean_auc": auc} for name, auc in tests.items()}
+        write_json(run.directory / "result.json", {**both, "tests": scores, "composition": None})
+        with console.capture() as captured:
+            console.print(summary_table([run]))
+        text = captured.get()
+        assert all(part in text for part in shown), text
+        assert hidden not in text
 
 
 def test_records_are_added_once_and_replaced_when_repeated(tmp_path: Path) -> None:
@@ -348,6 +366,13 @@ class TestPlan:
     def test_a_typing_error_in_the_settings_of_another_method_is_found(self) -> None:
         with pytest.raises(InputError, match="unknown key 'neighbors'"):
             configure("demo", "bce", overrides=["bomd.neighbors=5"])
+
+    def test_a_reference_must_be_among_the_methods(self) -> None:
+        configs = [tiny("bce", 0), tiny("elr", 0)]
+        check_reference("elr", configs)
+        check_reference("bomd", configs)  # by default; tables say that it is missing
+        with pytest.raises(InputError, match=r"--reference 'erl' is none of the methods.*Did you mean 'elr'"):
+            check_reference("erl", configs)
 
     def test_costs_are_summed_up(self) -> None:
         text = announce([tiny("bce", 0), tiny("bce", 1), tiny("bce", 2)], {}, 1)
