@@ -365,6 +365,8 @@ def test_commands_stand_in_groups_with_audit_first(capsys: pytest.CaptureFixture
     assert all(places), shown
     starts = [place.start() for place in places if place]
     assert starts == sorted(starts)
+    assert bomd("run", "--help") == 0
+    assert "nihxpdc" in capsys.readouterr().out
     assert bomd("--version") == 0
     assert re.fullmatch(r"bomd \d+\.\d+\S*\n", capsys.readouterr().out)
 

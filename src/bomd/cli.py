@@ -15,6 +15,7 @@ from rich.table import Table
 
 from bomd import cli_audit, cli_data, cli_exchange, cli_predict, cli_reproduce, cli_review
 from bomd.errors import InputError
+from bomd.recipes import shipped_recipes
 
 if TYPE_CHECKING:
     from bomd.describe.labelspace import LabelSpace
@@ -34,7 +35,10 @@ Overrides = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override one setting, e.g. --set fit.epochs=5 (repeatable)."),
 ]
 Root = Annotated[Path, typer.Option("--runs", help="Where runs, packed images and finished stages are kept.")]
-Recipe = Annotated[str, typer.Argument(help="A TOML file, or the name of a recipe that ships with bomd.")]
+SHIPPED = ", ".join(shipped_recipes())
+Recipe = Annotated[
+    str, typer.Argument(metavar="RECIPE", help=f"A TOML file, or a recipe that ships with bomd: {SHIPPED}.")
+]
 
 
 def demo(root: Root = Path("runs"), overrides: Overrides = None) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from bomd import runs, threads
+from bomd import progress, runs, threads
 from bomd.config import Config, parse
 from bomd.errors import InputError
 from bomd.files import write_json
@@ -303,9 +303,11 @@ def test_runs_in_workers_equal_a_run_in_this_process(tmp_path: Path) -> None:
     assert scores[0] == pytest.approx(scores[1], abs=1e-6)
     environment = json.loads((outcome.done[0].directory / "environment.json").read_text())
     assert environment["runs_at_once"] == 2
+    assert "train classifier: " in (tmp_path / "together" / "logs" / "worker0.log").read_text()
     assert environment["peak_memory_mb"] > 10
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_at_its_end_keeps_what_it_has_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Like a full disk when the model is saved: the next attempt trains nothing."""
     config, save, steps = tiny("bce", 0), experiment.model.save, []
@@ -411,6 +413,20 @@ class TestLiveTable:
         (other,) = [line for line in text.splitlines() if "rows=0.4" in line]
         assert "0 of 4" in other
         assert "AUC south" in text
+
+    def test_a_log_hears_of_it_while_nothing_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(progress, "EVERY", 0.01)
+        said = io.StringIO()
+        board = Board([tiny("bce", 0), tiny("bce", 1)], Console(file=said, width=200))
+        with board.shown():
+            board.run_started(0)
+            deadline = time.monotonic() + 10
+            while "0 of 2 runs finished, 1 running, 0 failed" not in said.getvalue() and time.monotonic() < deadline:
+                time.sleep(0.01)
+        assert "0 of 2 runs finished, 1 running, 0 failed" in said.getvalue()
+        told = said.getvalue()
+        time.sleep(0.05)
+        assert said.getvalue() == told
 
     def test_more_rows_than_lines_keep_what_is_running_in_sight(self) -> None:
         configs = [tiny("bce", 0, validation=round(share / 100, 2)) for share in range(40)]

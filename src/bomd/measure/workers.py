@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
-from bomd import threads
+from bomd import progress, threads
 from bomd.config import Config
 from bomd.errors import InputError
 
@@ -180,6 +180,7 @@ def main() -> None:
     threads.settle()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    progress.enable()  # into the log, a line a minute
     tasks: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin, tasks), daemon=True).start()
     from bomd.measure import experiment  # noqa: F401 - before the first run, since PyTorch takes seconds
