@@ -12,6 +12,7 @@ import numpy as np
 
 from bomd.measure import figures, paired
 from bomd.measure.figures import Dots, Look
+from bomd.measure.gap import Gap
 from bomd.measure.significance import Sample, verdict
 from bomd.measure.summary import (
     BASELINE,
@@ -33,41 +34,6 @@ LEADING = 6  # methods that fit into one figure
 WORK = 1_000_000_000  # images x findings x runs x draws of all bootstraps of a page: about ten seconds
 FAR = 0.05  # a difference in AUC that gets the full colour, unless there are larger ones
 DRAWS, FEWER_DRAWS = 500, 200  # of patients; fewer where many pairs are compared
-
-
-@dataclass(frozen=True)
-class Gap:
-    """Mean AUC of a method minus that of another on the same data.
-
-    Attributes:
-        mean: Over the seeds that both have.
-        std: Sample standard deviation over these seeds; None for one.
-        won: Seeds in which the method is ahead.
-        count: Seeds that both have.
-        low: Lower end of the 95 % interval over test patients; likewise `high`. None where it was not computed.
-        over_seeds: What `bomd.measure.significance.verdict` says; None for a single seed, which it cannot judge.
-    """
-
-    mean: float
-    std: float | None
-    won: int
-    count: int
-    low: float | None = None
-    high: float | None = None
-    over_seeds: int | None = None
-
-    @property
-    def certain(self) -> int:
-        """1 or -1 where neither the choice of test patients nor, with several, that of seeds explains it, else 0."""
-        if self.low is None or self.high is None:
-            return 0
-        over_patients = int(self.low > 0) - int(self.high < 0)
-        return over_patients if self.over_seeds in (None, over_patients) else 0
-
-    @property
-    def explained(self) -> str:
-        """What a certain difference is more than."""
-        return "the choice of patients" if self.over_seeds is None else "the choice of patients and seeds"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from bomd.measure.noise_curves import Gap, Grid, compare
+from bomd.measure.gap import Gap
+from bomd.measure.noise_curves import Grid, compare
 from bomd.measure.summary import Group, held_out, number, show, test_name
 
 DESCRIBED = 2  # methods that flag or change labels and are described; the sections below have them all
