@@ -6,7 +6,7 @@ JOBS ?= 2
 # uv does not read pip's settings, so a folder of local wheels that pip knows of is handed on.
 UV := UV_FIND_LINKS="$${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}" $(BIN)/uv pip install --quiet --python $(BIN)/python
 
-.PHONY: demo test check bench methods tuning results docs clean
+.PHONY: demo test check lowest bench methods tuning results docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/bomd demo
@@ -22,6 +22,16 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
+
+# The oldest versions that pyproject.toml declares, in an environment of their own, and the fast tests on them. PyTorch is
+# the one of constraints.txt, of which a CPU build exists; older ones are not tested.
+LOWEST := build/lowest
+LOWEST_TESTS ?= tests
+lowest: $(VENV)/bin/uv
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
+	$(UV:$(BIN)/python=$(LOWEST)/bin/python) --constraint constraints.txt torch
+	$(UV:$(BIN)/python=$(LOWEST)/bin/python) --constraint constraints.txt --resolution lowest-direct '.[dev]'
+	$(LOWEST)/bin/pytest -n 2 -m "not slow" -p no:cacheprovider $(LOWEST_TESTS)
 
 # The CPU's timings into results/speed.csv and docs/speed.md; on a GPU: python -m bomd.bench gpu --results results/speed.csv
 bench: $(VENV)/.dev

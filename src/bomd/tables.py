@@ -253,7 +253,7 @@ def rows_of(ids: Text, wanted: Text) -> NDArray[np.intp]:
 
 
 def _text(column: Any) -> Text:
-    return np.asarray(column).astype(np.str_)
+    return np.asarray(column).astype(np.str_, copy=False)
 
 
 def _refuse_duplicates(names: Text, what: str) -> None:

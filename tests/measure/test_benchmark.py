@@ -8,8 +8,10 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from bomd.files import write_json
 from bomd.learn.steps import Steps
 from bomd.measure import experiment
 from bomd.measure.benchmark import add_records, read_records, run_all, write_tables
+from bomd.measure.comparison import add_results
 from bomd.measure.live import Board, cells_of
 from bomd.measure.plan import announce, check_reference, configure, grid
 from bomd.measure.summary import summary_table
@@ -65,6 +68,40 @@ def test_without_a_test_set_the_summary_shows_the_held_out_patients(tmp_path: Pa
         text = captured.get()
         assert all(part in text for part in shown), text
         assert hidden not in text
+
+
+def test_records_that_are_added_at_once_are_all_kept(tmp_path: Path) -> None:
+    """Eight writers start together, again and again; nobody overwrites what another has just added."""
+    done = [finished_run(tmp_path, "bce", seed, 0.5) for seed in range(8)]
+    for attempt in range(5):
+        path, gate = tmp_path / f"{attempt}.jsonl", threading.Barrier(len(done))
+
+        def add(run: runs.Run, path: Path = path, gate: threading.Barrier = gate) -> None:
+            gate.wait()
+            add_results([run], path)
+
+        with ThreadPoolExecutor(len(done)) as pool:
+            list(pool.map(add, done))
+        assert sorted(record["result"]["seed"] for record in read_records(path)) == list(range(8))
+        assert len(path.with_suffix(".csv").read_text().splitlines()) == 9, "the tables are of the last state, too"
+
+
+def test_tables_without_records_or_of_something_else_are_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "one.jsonl"
+    path.touch()
+    with pytest.raises(InputError, match="There is no run in"):
+        add_results([], path)
+    for line in ("3", "[]", "{}", '{"config": {}, "result": [], "environment": {}}'):
+        path.write_text(line + "\n")
+        with pytest.raises(InputError, match=r"Line 1 of .* is not the record of a run"):
+            add_results([], path)
+    path.write_text('{"config": {"method": "bce", "settings": {}}, "result": {}, "environment": {}}\n')
+    with pytest.raises(InputError, match="is damaged"):
+        add_results([], path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="a device or a pipe"):
+        add_results([], tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_records_are_added_once_and_replaced_when_repeated(tmp_path: Path) -> None:
@@ -328,12 +365,6 @@ def test_a_run_that_fails_at_its_end_keeps_what_it_has_trained(tmp_path: Path, m
     monkeypatch.setattr(experiment.model, "save", save)
     assert experiment.run(config, tmp_path).finished
     assert len(steps) == config.fit.epochs
-
-
-def test_code_that_makes_no_numbers_makes_no_other_stages() -> None:
-    """Mending the model's card must not throw away hours of training; the files that are named must exist."""
-    package = Path(runs.__file__).parent
-    assert all((package / name).is_file() for name in runs.BESIDE)
 
 
 def test_peak_memory_is_that_of_one_run(tmp_path: Path) -> None:

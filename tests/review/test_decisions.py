@@ -220,3 +220,16 @@ def test_a_second_command_on_the_same_run_says_so(run: Path, serve: Callable[[Pa
     with pytest.raises(InputError, match=f"under review already .process {served.process.pid} at {served.address}"):
         review(run)
     assert served.process.poll() is None
+
+
+def test_nobody_else_may_read_decisions(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        journal = Journal(tmp_path / FILE, ("A",))
+        journal.submit(Event("Ada", "x", "accept", (1,))).result(timeout=10)
+    finally:
+        os.umask(before)
+    modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.glob(f"{FILE}*")}
+    journal.close()
+    assert modes[FILE] == 0o600
+    assert set(modes.values()) == {0o600}, "the log beside it holds decisions, too"

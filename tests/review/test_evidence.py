@@ -132,15 +132,23 @@ def test_pictures_are_packed_unless_originals_are_asked_for(tmp_path: Path) -> N
     assert open_evidence(run).pixels(1).tolist() == np.arange(16, 32).reshape(4, 4).tolist()
     with pytest.raises(InputError, match="names no image files"):
         open_evidence(run, originals=True)
-    file = tmp_path / "wide.png"
-    Image.fromarray(np.full((30, 50), 7, dtype=np.uint8)).save(file)
+    files = [tmp_path / f"wide{row}.png" for row in range(4)]
+    for row, file in enumerate(files):
+        Image.fromarray(np.full((30, 50), 7 + row, dtype=np.uint8)).save(file)
     record = LabelRecord.load(run / "labels.npz")
-    paths = np.asarray([str(file)] * 4)
+    paths = np.asarray([str(file) for file in files])
     given = LabelTable(record.given.ids, record.given.classes, GIVEN, paths=paths, patients=record.given.groups)
     LabelRecord(given, record.proposed, flags=record.flags, neighbours=NEIGHBOURS).save(run / "labels.npz")
+    store = pack(given, run / "packed", 4)
+    write_json(run / "images.json", {"store": "packed", "size": 4, "fingerprint": store.fingerprint})
     evidence = open_evidence(run, originals=True)
     assert evidence.pixels(2).shape == (30, 50)
     assert evidence.packed(2).shape == (4, 4)
+    Image.fromarray(np.full((30, 50), 99, dtype=np.uint8)).save(files[2])
+    assert evidence.pixels(2).tolist() == [[9] * 4] * 4, "the picture that was judged, not the one that took its name"
+    write_json(run / "images.json", {"store": "packed", "size": 4, "fingerprint": "another"})
+    with pytest.raises(InputError, match="other images than this run was made from"):
+        open_evidence(run)
 
 
 def test_heat_is_a_layer_that_is_clear_where_it_is_cold() -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from bomd.config import FitSettings
@@ -96,7 +96,7 @@ class Coop(Method):
                 )
                 weights = {name: value.cpu().contiguous() for name, value in network.trunk.state_dict().items()}
                 with replacing(self._trunk) as temporary:
-                    save_file(weights, temporary)
+                    temporary.write_bytes(save(weights))
                 write_json(stage.directory / "history.json", history)
                 stage.finish()
             history = read_json(stage.directory / "history.json")

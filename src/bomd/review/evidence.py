@@ -83,7 +83,10 @@ class Evidence:
         paths = self.record.given.paths
         if not self.originals or paths is None:
             return self.packed(row)
-        image = Image.fromarray(read_image(Path(str(paths[row]))))
+        picture = read_image(Path(str(paths[row])))
+        if not self.store.shows(int(self.places[row]), picture):  # the file has changed since the run judged it
+            return self.packed(row)
+        image = Image.fromarray(picture)
         image.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
         return np.asarray(image)
 
@@ -185,7 +188,7 @@ def open_evidence(directory: Path, *, originals: bool = False) -> Evidence:
     facts = read_json(directory / "images.json")
     if not isinstance(facts, dict) or not isinstance(facts.get("store"), str):
         raise InputError(f"{directory / 'images.json'} does not name a store of images: run it again.")
-    store = open_store(directory / facts["store"])
+    store = open_store(directory / facts["store"], expected=facts.get("fingerprint"))
     _check(record, directory)
     given = _hard(record.given.values)
     votes = None

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bomd.data.datasets.corrected import harmless
+from bomd.data.cells import harmless
 from bomd.errors import InputError
 from bomd.files import write_text
 from bomd.review.decisions import FILE, JUDGEMENTS, Event, current, read_events

@@ -20,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
@@ -237,7 +237,7 @@ class Pages:
 
 def make_app(pages: Pages, token: str, port: int) -> ASGIApp:
     """The pages behind their guard."""
-    handlers = {HTTPException: _one_line, Exception: _broken}
+    handlers = {HTTPException: _one_line, ClientDisconnect: _gone, Exception: _broken}
     return Guard(Starlette(routes=pages.routes(), exception_handlers=handlers), token, port)
 
 
@@ -282,6 +282,11 @@ async def _one_line(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     line = " ".join(str(error.detail).split())
     return PlainTextResponse(f"{line}\n", error.status_code, headers=error.headers)
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    """For a browser that closed its tab in the middle of a request and reads no answer."""
+    return PlainTextResponse("", 400)
 
 
 async def _broken(request: Request, error: Exception) -> Response:

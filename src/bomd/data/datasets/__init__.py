@@ -12,7 +12,7 @@ import numpy as np
 from bomd.data.datasets import chexpert, corrected, folder, mixture, nih, nih_google, openi, padchest, phantom
 from bomd.errors import InputError
 from bomd.tables import LabelTable
-from bomd.typed import arguments, nearest, table
+from bomd.typed import arguments, convert, nearest, table
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,18 @@ def read(source: Mapping[str, Any], where: str) -> tuple[LabelTable, Dataset]:
     """
     options = dict(source)
     if "labels_from" in options:
-        path, digest = Path(options.pop("labels_from")), options.pop("labels_digest", None)
+        path = convert(options.pop("labels_from"), Path, f"{where}.labels_from")
+        digest = convert(options.pop("labels_digest", None), str | None, f"{where}.labels_digest")
         labels, dataset = read(options, where)
         return corrected.correct(labels, path, digest), dataset
     name = options.pop("dataset", None)
     if name is None:
         raise InputError(f"{where}: 'dataset' is needed. Known: {', '.join(sorted([*DATASETS, MIXTURE]))}.")
+    name = convert(name, str, f"{where}.dataset")
     if name == MIXTURE:
         return _read_mixture(options, where)
     if name not in DATASETS:
-        raise InputError(f"{where}: unknown dataset {name!r}.{nearest(str(name), [*DATASETS, MIXTURE])}")
+        raise InputError(f"{where}: unknown dataset {name!r}.{nearest(name, [*DATASETS, MIXTURE])}")
     dataset = DATASETS[name]
     labels = dataset.read(**arguments(dataset.read, options, where))
     people = dataset.people or str(options.get("root"))

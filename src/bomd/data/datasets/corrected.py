@@ -8,21 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from bomd.data.cells import original
+from bomd.data.label_files import read_table
 from bomd.errors import InputError
 from bomd.tables import LabelTable
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a spreadsheet takes for a formula, or skips before one
-
-
-def harmless(cell: str) -> str:
-    """A cell that no spreadsheet runs as a formula; numbers stay numbers."""
-    if not cell.startswith(_FORMULA):
-        return cell
-    try:
-        float(cell)
-    except ValueError:
-        return f"'{cell}"
-    return cell
 
 
 def digest_of(path: Path) -> str:
@@ -44,10 +33,11 @@ def correct(table: LabelTable, path: Path, digest: str | None = None) -> LabelTa
     """
     if digest is not None and digest_of(path) != digest:
         raise InputError(f"{path} has changed since this run was set up: name it again with --labels.")
-    frame = _read(path)
+    frame = read_table(path)
     if "id" not in frame.columns:
         raise InputError(f"{path} has no column 'id' to match images by.")
-    classes = {name: harmless(name) if harmless(name) in frame.columns else name for name in table.classes}
+    # A reader takes an apostrophe before a formula away, which is right unless the name itself has one.
+    classes = {name: name if name in frame.columns else original(name) for name in table.classes}
     classes = {name: heading for name, heading in classes.items() if heading in frame.columns}
     if not classes:
         raise InputError(f"{path} has no column named as a class of the dataset, such as {table.classes[0]!r}.")
@@ -55,28 +45,15 @@ def correct(table: LabelTable, path: Path, digest: str | None = None) -> LabelTa
     if len(repeated):
         raise InputError(f"{path} names image {repeated.iloc[0]!r} more than once.")
     own = {name: row for row, name in enumerate(table.ids.tolist())}
-    rows = {harmless(name): row for name, row in own.items()} | own
+    rows = {original(name): row for name, row in own.items()} | own
     known = frame["id"].isin(rows.keys())
     if not known.any():
-        first = f"its first is {frame['id'].iloc[0]!r}" if len(frame) else "it has no rows"
-        raise InputError(f"{path} names no image of the dataset; {first}.")
+        raise InputError(f"{path} names no image of the dataset; its first is {frame['id'].iloc[0]!r}.")
     places = [rows[name] for name in frame["id"][known]]
     values = table.values.copy()
     for name, heading in classes.items():
         values[places, table.classes.index(name)] = _numbers(frame[heading][known], path, heading)
     return table.replace(values)
-
-
-def _read(path: Path) -> pd.DataFrame:
-    """All cells as text; a row with more cells than the header is refused, where pandas would shift its columns."""
-    try:
-        cells = pd.read_csv(path, header=None, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise InputError(f"Cannot read {path} as CSV: {' '.join(str(error).split())}.") from error
-    names = cells.iloc[0]
-    if names.duplicated().any():
-        raise InputError(f"{path} has two columns {names[names.duplicated()].iloc[0]!r}.")
-    return cells.iloc[1:].set_axis(names.tolist(), axis="columns")
 
 
 def _numbers(cells: pd.Series[str], path: Path, name: str) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
