@@ -10,6 +10,9 @@ UV := UV_FIND_LINKS="$${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}" $(BIN)/uv pip inst
 
 demo: $(VENV)/.demo
 	$(BIN)/bomd demo
+	@echo
+	@echo "bomd is installed in $(VENV): call it as $(BIN)/bomd, or once in each terminal: source $(BIN)/activate"
+	@echo "Your own data next: $(BIN)/bomd audit labels.csv --images photos"
 
 test: $(VENV)/.dev check
 	$(BIN)/pytest -n 2

@@ -42,7 +42,12 @@ WAYS = """## What makes it fast
 
 `torch.compile` is not used: the kernels are ready in seconds, for any batch size. What it would give is not in the table.
 
-Under several processes steps are not recorded, and the kernels add up their sums over processes."""
+Under several processes steps are not recorded, and the kernels add up their sums over processes.
+
+On a CPU, threads sleep while they wait for one another, since on a machine that is shared spinning ones keep each other
+from work, and there are as many as cores that may be used: the command line sets `OMP_WAIT_POLICY=PASSIVE` and
+`OMP_NUM_THREADS` before PyTorch is loaded, unless they are set. A container's quota counts, and `--jobs` never takes more
+cores than there are. `bomd audit` times its network with fewer threads as well, and takes what is fastest."""
 
 MANY = """## Several GPUs, several machines
 

@@ -6,6 +6,7 @@ import os
 
 # Tests run on all cores at once; threads inside each of them would only wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
 

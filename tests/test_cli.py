@@ -357,6 +357,38 @@ def test_help_is_quick_and_names_every_command() -> None:
     assert time.perf_counter() - start < 60
 
 
+def test_commands_stand_in_groups_with_audit_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bomd("--help") == 0
+    shown = capsys.readouterr().out
+    words = ("Clean", "audit", "review", "Train", "run", "Benchmark", "benchmark", "Data", "example", "prepare")
+    places = [re.search(rf"^[│╭─ ]+{word} ", shown, flags=re.MULTILINE) for word in words]
+    assert all(places), shown
+    starts = [place.start() for place in places if place]
+    assert starts == sorted(starts)
+    assert bomd("run", "--help") == 0
+    assert "nihxpdc" in capsys.readouterr().out
+    assert bomd("--version") == 0
+    assert re.fullmatch(r"bomd \d+\.\d+\S*\n", capsys.readouterr().out)
+
+
+def test_an_example_is_written_and_can_be_audited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bomd("example", str(tmp_path / "xrays"), "--images", "12", "--size", "32") == 0
+    assert len(list((tmp_path / "xrays" / "images").glob("*.png"))) == 12
+    (following,) = re.findall(r"Next: bomd (.*)", capsys.readouterr().out.replace("\n", " "))
+    assert bomd(*following.split(), "--plan", "--minutes", "0.01", "-o", str(tmp_path / "audit")) == 0
+    assert bomd("example", str(tmp_path / "xrays")) == 2
+    assert "not empty" in one_line_error(capsys)
+
+
+def test_make_demo_says_how_to_go_on() -> None:
+    """`make` installs into .venv, where no shell looks for a command by itself."""
+    root = Path(__file__).parents[1]
+    done = subprocess.run(["make", "-n", "demo"], cwd=root, capture_output=True, text=True, check=True)
+    assert ".venv/bin/activate" in done.stdout.splitlines()[-2]
+    assert ".venv/bin/bomd audit" in done.stdout.splitlines()[-1]
+    assert "`.venv/bin/bomd`" in (root / "README.md").read_text().partition("## What the demo prints")[0]
+
+
 def test_embed_prints_similarities_and_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bomd("embed", "Effusion", "Edema", "No Finding", "-o", str(tmp_path / "vectors.npy")) == 0
     assert np.load(tmp_path / "vectors.npy").shape[0] == 3

@@ -53,7 +53,7 @@ def test_changed_code_finds_no_old_stage(tmp_path: Path, monkeypatch: pytest.Mon
     with runs.Stages(tmp_path).enter("descriptors", 2) as other:
         assert not other.finished
     assert run.by_this_code
-    monkeypatch.setattr(runs, "code_fingerprint", lambda: "edited")
+    monkeypatch.setattr(runs, "_package_fingerprint", lambda: "edited")
     assert not run.by_this_code
     with runs.Stages(tmp_path).enter("descriptors", 1) as edited:
         assert not edited.finished

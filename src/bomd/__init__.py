@@ -6,9 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from bomd.audits.audit import audit
     from bomd.clean.detect import detect, scores_of
-    from bomd.clean.graph import Neighbours, nearest_images
+    from bomd.clean.graph import nearest_images
+    from bomd.clean.neighbours import Neighbours
     from bomd.clean.relabel import relabel
     from bomd.config import Config
     from bomd.describe.labelspace import embed
@@ -26,7 +28,7 @@ _PLACES = {
     "Flags": "tables",
     "InputError": "errors",
     "LabelTable": "tables",
-    "Neighbours": "clean.graph",
+    "Neighbours": "clean.neighbours",
     "audit": "audits.audit",
     "detect": "clean.detect",
     "embed": "describe.labelspace",
@@ -38,6 +40,8 @@ _PLACES = {
     "scores_of": "clean.detect",
     "write_report": "measure.report",
 }
+
+_COMPUTING = ("audit", "load", "nearest_images", "ranking_loss", "run")  # PyTorch is loaded with these
 
 __all__ = [
     "Config",
@@ -60,8 +64,16 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from bomd.version import VERSION
+
+        return VERSION
     if name not in _PLACES:
         raise AttributeError(f"module 'bomd' has no attribute {name!r}")
+    if name in _COMPUTING:
+        from bomd import threads
+
+        threads.settle()
     return getattr(import_module(f"bomd.{_PLACES[name]}"), name)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +15,7 @@ from rich.table import Table
 
 from bomd import cli_audit, cli_data, cli_exchange, cli_predict, cli_reproduce, cli_review
 from bomd.errors import InputError
+from bomd.recipes import shipped_recipes
 
 if TYPE_CHECKING:
     from bomd.describe.labelspace import LabelSpace
@@ -26,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     help="Find wrong labels in a multi-label image set, propose better ones, and train a classifier that does "
-    "not swallow the noise.\n\nStart with `bomd demo`.",
+    "not swallow the noise.\n\nStart with `bomd audit LABELS --images DIR`, or, without data, with `bomd demo`.",
 )
 
 Overrides = Annotated[
@@ -34,10 +35,12 @@ Overrides = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override one setting, e.g. --set fit.epochs=5 (repeatable)."),
 ]
 Root = Annotated[Path, typer.Option("--runs", help="Where runs, packed images and finished stages are kept.")]
-Recipe = Annotated[str, typer.Argument(help="A TOML file, or the name of a recipe that ships with bomd.")]
+SHIPPED = ", ".join(shipped_recipes())
+Recipe = Annotated[
+    str, typer.Argument(metavar="RECIPE", help=f"A TOML file, or a recipe that ships with bomd: {SHIPPED}.")
+]
 
 
-@app.command()
 def demo(root: Root = Path("runs"), overrides: Overrides = None) -> None:
     """Run everything on generated chest X-rays: noise, cleaning, two classifiers, a report.
 
@@ -53,10 +56,12 @@ def demo(root: Root = Path("runs"), overrides: Overrides = None) -> None:
     _print_results(done, pages.write_report(done, root / configs[0].name / "report.html"))
 
 
-@app.command()
 def run(
     recipe: Recipe,
-    method: Annotated[str | None, typer.Option(help="Use this method instead of the recipe's.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="Use this method instead of the recipe's: a name, or package.module:Class for your own."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Use this seed instead of the recipe's.")] = None,
     labels: Annotated[
         Path | None,
@@ -97,7 +102,6 @@ def run(
     _print_results([done], report.write_report([done], done.directory / "report.html"))
 
 
-@app.command()
 def methods(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this one in full.")] = None,
 ) -> None:
@@ -111,10 +115,12 @@ def methods(
     Console().print(overview([describe(known) for known in METHODS]) if name is None else in_full(describe(name)))
 
 
-@app.command()
 def benchmark(
     recipes: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="TOML files, or names as for `run`.")],
-    methods: Annotated[str, typer.Option(help="Methods to compare, separated by commas, or all.")] = "bce,bomd",
+    methods: Annotated[
+        str,
+        typer.Option(help="Methods to compare, separated by commas, or all; package.module:Class for one of your own."),
+    ] = "bce,bomd",
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "0,1,2",
     cells: Annotated[
         list[str] | None,
@@ -124,11 +130,14 @@ def benchmark(
             help="One column of the comparison: settings separated by spaces (repeatable).",
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time; small ones leave a GPU mostly idle.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time, one for each core at most.")] = 1,
     results: Annotated[
         Path | None,
         typer.Option(help="Add the runs to this .jsonl of records, and write .csv and .md tables beside it."),
     ] = None,
+    reference: Annotated[
+        str, typer.Option(metavar="METHOD", help="The method that tables of results test the others against.")
+    ] = "bomd",
     page: Annotated[bool, typer.Option("--report/--no-report", help="Gather all runs in one HTML page.")] = True,
     root: Root = Path("runs"),
     overrides: Overrides = None,
@@ -151,9 +160,10 @@ def benchmark(
         raise InputError(f"--seeds {seeds!r}: write whole numbers separated by commas.") from None
     names = None if methods == "all" else [name.strip() for name in methods.split(",")]
     configs = plan.grid(recipes, names, numbers, cells or ("",), overrides or ())
+    plan.check_reference(reference, configs)
     outcome = run_all(configs, root, jobs, Console(stderr=True), results)
     if results is not None and outcome.done:
-        add_results(outcome.done, results)
+        add_results(outcome.done, results, reference)
     if outcome.done:
         folder = root if len({config.name for config in configs}) > 1 else root / configs[0].name
         _print_results(outcome.done, pages.write_report(outcome.done, folder / "report.html") if page else None)
@@ -163,7 +173,6 @@ def benchmark(
         raise typer.Exit(1)
 
 
-@app.command()
 def report(
     places: Annotated[list[Path], typer.Argument(help="Run directories, or folders that contain them.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
@@ -176,7 +185,6 @@ def report(
     _print_results(found, pages.write_report(found, output))
 
 
-@app.command()
 def tables(
     records: Annotated[Path, typer.Argument(help="A .jsonl file of records; it need not exist yet.")],
     places: Annotated[list[Path] | None, typer.Argument(help="Finished runs to add, or folders of them.")] = None,
@@ -189,7 +197,6 @@ def tables(
     print(f"{len(found)} runs: {records.with_suffix('.csv')}, {records.with_suffix('.md')}")
 
 
-@app.command()
 def embed(
     classes: Annotated[list[str], typer.Argument(help="Class names; quote those with spaces.")],
     model: Annotated[
@@ -214,25 +221,62 @@ def embed(
         print(f"saved {output}")
 
 
-for command in (
-    cli_reproduce.reproduce,
-    cli_audit.audit,
-    cli_review.review,
-    cli_review.decisions,
-    cli_predict.predict,
-    cli_predict.export,
-    cli_data.verify,
-    cli_data.prepare,
-    cli_data.labels,
-    cli_exchange.convert,
-):
-    app.command()(command)
+# As `bomd --help` shows them: what most people come for first.
+COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Clean": (
+        cli_audit.audit,
+        cli_review.review,
+        cli_review.decisions,
+        cli_exchange.convert,
+    ),
+    "Train": (
+        demo,
+        run,
+        methods,
+        cli_predict.predict,
+        cli_predict.export,
+        report,
+    ),
+    "Benchmark": (
+        benchmark,
+        tables,
+        cli_reproduce.reproduce,
+    ),
+    "Data": (
+        cli_data.example,
+        cli_data.verify,
+        cli_data.labels,
+        cli_data.prepare,
+        embed,
+    ),
+}
+for _group, _commands in COMMANDS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_group)(_command)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from bomd.version import VERSION
+
+        print(f"bomd {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def start(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Nothing happens before a command but for the options above."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: bad input is one line and exit code 2, never a traceback."""
-    from bomd import processes, progress
+    from bomd import processes, progress, threads
 
+    threads.settle()
     if processes.first():
         progress.enable()
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -249,7 +293,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:
         if not hasattr(error, "format_message"):  # click's own errors about arguments
             raise
-        code = _fail(error.format_message())
+        message = error.format_message()  # empty where the help was shown for want of a command
+        code = _fail(message) if message else 2
     except KeyboardInterrupt:
         code = 130
     if code == 130:  # Typer, too, makes this of an interrupt

@@ -1,4 +1,4 @@
-"""Commands about a dataset before anything is trained on it: verify, prepare, labels."""
+"""Commands about a dataset before anything is trained on it: example, verify, prepare, labels."""
 
 from __future__ import annotations
 
@@ -32,6 +32,23 @@ ReaderOptions = Annotated[
         help="An argument of the dataset's reader, as in a recipe's [train], e.g. --set split=test (repeatable).",
     ),
 ]
+
+
+def example(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    count: Annotated[int, typer.Option("--images", min=2, help="How many images.")] = 600,
+    size: Annotated[int, typer.Option(min=16, help="Side of the images in pixels.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="Another number gives other patients and other mistakes.")] = 0,
+) -> None:
+    """Write a small set to play with: generated chest X-rays and labels, some of which are wrong.
+
+    `labels.csv` has wrong labels in one row of five; `truth.csv` has the right ones, to see what an audit finds.
+    """
+    from bomd.audits.example import write_example
+
+    labels = write_example(folder, count, size, seed)
+    print(f"{count:,} images in {folder / 'images'}, labels in {labels}, the right ones in {folder / 'truth.csv'}")
+    print(f"Next: bomd audit {labels} --images {folder / 'images'}")
 
 
 def verify(

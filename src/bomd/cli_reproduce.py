@@ -25,7 +25,7 @@ def reproduce(
     ] = None,
     recipe: Annotated[str, typer.Option(help="A TOML file, or the name of a recipe that ships with bomd.")] = "phantom",
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "0,1,2",
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time; small ones leave a GPU mostly idle.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time, one for each core at most.")] = 1,
     root: Annotated[Path, typer.Option("--runs", help="Where runs and their stages are kept.")] = Path("runs"),
     results: Annotated[
         Path, typer.Option(help="The folder of the records, RECIPE.jsonl, and of reproduced/RECIPE with what is made.")

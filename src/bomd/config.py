@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -110,17 +111,18 @@ def parse(values: Mapping[str, Any], methods: Collection[str], where: str = "rec
     """Build a checked Config from nested mappings; tables named after a method become its settings."""
     plain = {name: value for name, value in values.items() if name not in methods}
     settings = table(plain.pop("settings", {}), f"{where}: settings")
-    for name in methods:
-        own = table(settings.get(name, {}), f"{where}: settings.{name}")
-        if name in values:
-            settings[name] = {**own, **table(values[name], f"{where}: {name}")}
+    for name in settings:
+        settings[name] = table(settings[name], f"{where}: settings.{name}")
+    for name in values:
+        if name in methods:
+            settings[name] = {**settings.get(name, {}), **table(values[name], f"{where}: {name}")}
     known = [item.name for item in fields(Config) if item.name != "settings"]
     for name in plain:
         if name not in known:
             raise InputError(f"{where}: unknown key {name!r}.{nearest(name, [*known, *methods])}")
-    unknown = set(settings) - set(methods)
+    unknown = sorted(name for name in settings if name not in methods)
     if unknown:
-        raise InputError(f"{where}: settings for unknown method {sorted(unknown)[0]!r}.")
+        raise InputError(f"{where}: settings for unknown method {unknown[0]!r}.")
     config: Config = convert({**plain, "settings": settings}, Config, where)
     if config.method not in methods:
         raise InputError(f"{where}: unknown method {config.method!r}.{nearest(config.method, methods)}")
@@ -156,13 +158,13 @@ def _check_ranges(config: Config, where: str) -> None:
 def override(values: dict[str, Any], text: str) -> None:
     """Apply one "key=value" to nested settings."""
     key, equals, literal = text.partition("=")
-    if not equals or not key.strip():
+    if not equals or not key.strip(" ."):
         raise InputError(f"--set {text!r}: write it as key=value, for example fit.epochs=5.")
     try:
         value = tomllib.loads(f"value = {literal}")["value"]
     except tomllib.TOMLDecodeError:
         value = literal.strip()
-    *sections, last = key.strip().split(".")
+    *sections, last = re.findall(r"[\w.]+:\w+|[^.]+", key.strip())  # package.module:Class is one name
     place = values
     for section in sections:
         place = place.setdefault(section, {})

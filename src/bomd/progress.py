@@ -21,10 +21,13 @@ Item = TypeVar("Item")
 
 _console: Console | None = None
 _shown: Progress | None = None
+_silenced: list[str] = []
+
+EVERY = 60.0  # seconds between two lines about the same work where there is no terminal
 
 
 def enable(console: Console | None = None) -> None:
-    """Show progress from now on: bars in a terminal, one line per finished step elsewhere."""
+    """Show progress from now on: bars in a terminal; elsewhere a line a minute, and one when a step is finished."""
     global _console
     _console = console or Console(stderr=True)
 
@@ -35,10 +38,37 @@ def disable() -> None:
     _console = None
 
 
-def say(text: str) -> None:
-    """One line above the bars, if progress is shown."""
-    if _console is not None:
+@contextmanager
+def shown() -> Iterator[None]:
+    """Show progress in this block, for a function that takes long and that people call themselves."""
+    before = _console
+    if before is None:
+        enable()
+    try:
+        yield
+    finally:
+        if before is None:
+            disable()
+
+
+def say(text: str, topic: str = "") -> None:
+    """One line above the bars, if progress is shown.
+
+    Args:
+        topic: A word by which `silence` can leave it out.
+    """
+    if _console is not None and topic not in _silenced:
         (_shown.console if _shown is not None else _console).print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def silence(topic: str) -> Iterator[None]:
+    """Say nothing on a topic in this block, such as what was said before."""
+    _silenced.append(topic)
+    try:
+        yield
+    finally:
+        _silenced.remove(topic)
 
 
 @contextmanager
@@ -48,10 +78,10 @@ def bar(what: str, total: int) -> Iterator[Callable[..., None]]:
     if _console is None:
         yield lambda steps=1, note="": None
         return
-    start = time.perf_counter()
     if not _console.is_terminal:
-        yield lambda steps=1, note="": None
-        say(f"{what}: {total} in {time.perf_counter() - start:.1f} s")
+        lines = _Lines(what, total)
+        yield lines.advance
+        say(f"{what}: {total} in {time.perf_counter() - lines.began:.1f} s")
         return
     outermost = _shown is None
     if _shown is None:
@@ -90,3 +120,33 @@ def track(items: Sequence[Item] | Iterable[Item], what: str, total: int | None =
         for item in items:
             yield item
             advance()
+
+
+class _Lines:
+    """How far something is, as a line a minute for log files."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self.what, self.total, self.done, self.note = what, total, 0, ""
+        self.began = self.said = time.perf_counter()
+        self.before = 0  # done when counting began: what an earlier process did took none of this one's time
+
+    def advance(self, steps: int = 1, note: str = "") -> None:
+        now = time.perf_counter()
+        if not self.done and steps > 1 and now - self.began < 1:
+            self.before = steps
+        self.done += steps
+        self.note = note or self.note
+        if now - self.said >= EVERY and self.done < self.total:
+            self.said = now
+            say(f"{self.what}: {self.done:,} of {self.total:,} after {_words(now - self.began)}{self._left(now)}")
+
+    def _left(self, now: float) -> str:
+        fresh = self.done - self.before
+        left = f", about {_words((now - self.began) * (self.total - self.done) / fresh)} left" if fresh else ""
+        return left + (f", {self.note}" if self.note else "")
+
+
+def _words(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"

@@ -29,14 +29,14 @@ from typing import Any
 
 from filelock import FileLock
 
-from bomd import processes
+from bomd import outside, processes
 from bomd.config import Config
 from bomd.errors import InputError
 from bomd.files import fingerprint, make_private, read_json, write_json, write_text
 
 ROOMS = ("data", "learn", "describe", "clean", "methods")  # the code that numbers come from
 # Code of those rooms that only writes down or shows what is known: mending it must not make trained networks worthless.
-WITHOUT_NUMBERS = ("learn/card.py", "learn/logs.py", "learn/export.py", "learn/heatmap.py")
+WITHOUT_NUMBERS = ("learn/card.py", "learn/logs.py", "learn/export.py", "learn/heatmap.py", "methods/describe.py")
 FORMAT = 1  # raised whenever a file in a run or stage directory changes its meaning
 
 Shape = Mapping[str, tuple[type, ...]]  # types that entries of a file may have
@@ -86,7 +86,7 @@ class Run:
     @property
     def by_this_code(self) -> bool:
         """Whether the code that numbers come from is still what it was when the run was started."""
-        return bool(self.saved().get("code") == code_fingerprint())
+        return bool(self.saved().get("code") == code_fingerprint(str(self.config().get("method"))))
 
     def result(self) -> dict[str, Any]:
         self.config()
@@ -153,7 +153,8 @@ def locate(root: Path, config: Config, data: Data | None = None) -> Run:
         data: The state of labels and images. Where the settings have a finished run already that was made from
             another state, this one gets a directory of its own. Without it: the finished run that was asked for last.
     """
-    first = Run(root / config.name / config.method / f"seed{config.seed}-{config.key[:6]}")
+    method = config.method.replace(":", ".")  # of a method from outside; not every system allows it in a name
+    first = Run(root / config.name / method / f"seed{config.seed}-{config.key[:6]}")
     name = first.directory.name
     others = sorted(first.directory.parent.glob(f"{name}-*")) if first.directory.parent.is_dir() else []
     known = [first, *(Run(place) for place in others)]
@@ -193,7 +194,7 @@ def start(root: Path, config: Config, data: Data | None = None) -> Run:
         now = {name: {key: state for key, state in part.items() if state is not None} for name, part in data.items()}
         saved["data"] = {name: known[name] | part for name, part in now.items()}
     if not run.finished:
-        saved |= {"format": FORMAT, "code": code_fingerprint(), "config": config.to_dict()}
+        saved |= {"format": FORMAT, "code": code_fingerprint(config.method), "config": config.to_dict()}
     write_json(run.directory / "config.json", saved)
     if run.finished:
         (run.directory / "result.json").touch()  # of several runs with these settings, this one counts
@@ -263,9 +264,14 @@ class Stage:
 
 @dataclass(frozen=True)
 class Stages:
-    """All stages below one root; any number of processes may share it."""
+    """All stages below one root; any number of processes may share it.
+
+    Attributes:
+        method: Whose code counts beside that of this package, where it is from outside.
+    """
 
     root: Path
+    method: str = ""
 
     def directory(self, name: str, *inputs: Any) -> Path:
         """Where the stage that these inputs determine is kept."""
@@ -274,7 +280,7 @@ class Stages:
     @contextmanager
     def enter(self, name: str, *inputs: Any) -> Iterator[Stage]:
         """Hold the stage that these inputs determine; a second process waits until it is finished."""
-        directory = self.directory(name, code_fingerprint(), *inputs)
+        directory = self.directory(name, code_fingerprint(self.method), *inputs)
         make_private(directory)
         with FileLock(directory / ".lock") if processes.first() else nullcontext():
             processes.wait()  # the others come in when the first holds the lock
@@ -282,9 +288,18 @@ class Stages:
             processes.wait()
 
 
+def code_fingerprint(method: str = "") -> str:
+    """Changes with any line of the code that decides about numbers, so that a new method never gets old results.
+
+    Args:
+        method: Its own file counts, too, where it is from outside this package.
+    """
+    own = outside.source(method) if outside.names(method) else ""
+    return fingerprint(_package_fingerprint(), own) if own else _package_fingerprint()
+
+
 @functools.cache
-def code_fingerprint() -> str:
-    """Changes with any line of the code that decides about numbers, so that a new method never gets old results."""
+def _package_fingerprint() -> str:
     return _code_of(Path(__file__).parent)
 
 
@@ -312,7 +327,7 @@ def measure_anew(at_once: int = 1) -> None:
 
 def environment(device: str, started: float) -> dict[str, Any]:
     """What a reader needs to judge or repeat a number: code, versions, device, time and memory."""
-    packages = ("bomd", "torch", "numpy", "triton", "lightning-fabric", "scikit-learn", "faiss-cpu")
+    packages = ("bomd", "torch", "numpy", "triton", "scikit-learn", "faiss-cpu")
     commit = _git("rev-parse", "HEAD")
     return {
         "commit": commit,

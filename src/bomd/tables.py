@@ -7,7 +7,7 @@ that were given always survive beside the new ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,19 @@ NO_FINDING = "No Finding"  # the class that excludes all others and is left out 
 
 Text = NDArray[np.str_]
 Floats = NDArray[np.float32]
+
+
+def brief(thing: Any) -> str:
+    """A dataclass in one line, with arrays as their shape and type: what a reader at a prompt wants to see of it."""
+    shown = []
+    for item in fields(thing):
+        value = getattr(thing, item.name)
+        if isinstance(value, np.ndarray):
+            shown.append(f"{item.name}={value.shape} {value.dtype}")
+        elif value is not None:
+            text = repr(value)
+            shown.append(f"{item.name}={text if len(text) <= 100 else text[:99] + '…'}")
+    return f"{type(thing).__name__}({', '.join(shown)})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +79,12 @@ class LabelTable:
                 f"Label {self.values[row, column]:g} of image {str(self.ids[row])!r}, "
                 f"class {self.classes[column]!r} is outside [0, 1] ({int(wrong.sum())} such labels)."
             )
+
+    def __repr__(self) -> str:
+        positive, unknown = int((self.values >= 0.5).sum()), int(np.isnan(self.values).sum())
+        shown = ", ".join([*self.classes[:3], *(["…"] if len(self.classes) > 3 else [])])
+        rest = f", {unknown:,} not labelled" if unknown else ""
+        return f"LabelTable: {len(self):,} images, {len(self.classes)} classes ({shown}), {positive:,} positive{rest}"
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -147,6 +166,9 @@ class Descriptors:
                 first = str(self.ids[start + int(np.argmin(finite))])
                 raise InputError(f"Descriptors of image {first!r} are not finite.")
 
+    def __repr__(self) -> str:
+        return brief(self)
+
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -172,6 +194,9 @@ class Flags:
         if not len(self.ids) == len(self.noisy) == len(self.margin) == len(self.entry):
             raise InputError("Flags need one row per id in every column.")
         _refuse_duplicates(self.ids, "id")
+
+    def __repr__(self) -> str:
+        return f"Flags: {int(self.noisy.sum()):,} of {len(self):,} images look wrong"
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -206,6 +231,9 @@ class Opinion:
         if not len(self.ids) == len(self.expected) == len(self.rank):
             raise InputError("An opinion needs one number per image.")
         _refuse_duplicates(self.ids, "id")
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -37,6 +37,14 @@ def arguments(function: Callable[..., Any], given: Mapping[str, Any], where: str
     return {name: convert(value, hints.get(name, Any), f"{where}.{name}") for name, value in given.items()}
 
 
+def check_keywords(called: str, given: Collection[str], *functions: Callable[..., Any]) -> None:
+    """Refuse keywords that none of these functions takes, in the name of what the user called."""
+    known = [name for function in functions for name in inspect.signature(function).parameters]
+    for name in given:
+        if name not in known:
+            raise TypeError(f"{called}() got an unexpected keyword argument {name!r}.{nearest(name, known)}")
+
+
 def convert(value: Any, hint: Any, where: str) -> Any:
     """`value` as the type that `hint` asks for, or an error that names the place and what fits there."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)

@@ -69,6 +69,20 @@ def found(planted: tuple[Path, np.ndarray, np.ndarray]) -> Audit:
     return audit(root / "labels.csv", root / "images", output=root / "out", features=root / "features.npy")
 
 
+def test_the_table_is_described_once_and_progress_is_shown(
+    planted: tuple[Path, np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From Python; the run of the audit reads a table of its own, of which there is nothing new to say."""
+    root = planted[0]
+    found = audit(root / "labels.csv", root / "images", output=tmp_path / "out", features=root / "features.npy")
+    said = capsys.readouterr().err
+    assert said.count("60 rows of") == 1
+    assert said.count("classes, one column each") == 1
+    assert "Packing images: 60 in" in said
+    assert repr(found).startswith("Audit: 6 of 60 images are flagged. Everything is in ")
+    assert len(repr(found).splitlines()) == 2
+
+
 class TestFeatures:
     def test_the_wrong_ones_come_first_and_are_put_right(
         self, found: Audit, planted: tuple[Path, np.ndarray, np.ndarray]

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import json
+import os
+import subprocess
+import sys
 
+import pytest
+import torch
+
+from bomd import threads
 from bomd.audits import choose as choices
 from bomd.audits.choose import candidates, choose, passes, show_time
 from bomd.errors import InputError
@@ -63,3 +70,41 @@ def test_time_in_words() -> None:
 
 def test_a_step_takes_time() -> None:
     assert 0 < choices.time_a_step("small", 32) < 10
+
+
+def test_threads_are_chosen_and_given_back() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert choices.fastest_threads("small", 32) in (1, 2)
+        assert torch.get_num_threads() == 2
+        with choose(10, 64, measure=pixels, device="cpu").at_work():
+            assert torch.get_num_threads() == 2  # nothing was chosen
+        with choices.Choice("small", 64, 2, 2, 1.0, "", threads=1).at_work():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.slow
+def test_other_programs_do_not_change_the_plan() -> None:
+    """With three busy programs for each core, the time on the clock is several times as long, or worse."""
+    script = """
+import json, subprocess, sys
+from bomd import threads
+threads.settle()
+from bomd.audits.choose import time_a_step
+alone = time_a_step("small", 64)
+others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3 * threads.cores())]
+try:
+    print(json.dumps([alone, time_a_step("small", 64), time_a_step("small", 64)]))
+finally:
+    for one in others:
+        one.kill()
+        one.wait()
+"""
+    environment = {name: value for name, value in os.environ.items() if name not in threads.settings(1)}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
+    found = json.loads(done.stdout)
+    assert max(found) / min(found) < 2.5, found

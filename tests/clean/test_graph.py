@@ -261,7 +261,7 @@ def test_bad_input_is_refused():
     with pytest.raises(InputError, match="between 1"):
         nearest_images(values, 0)
     with pytest.raises(InputError, match="expected \\(N, M, D\\)"):
-        nearest_images(values[:, 0], 3)
+        nearest_images(values[0, 0], 3)
     with pytest.raises(InputError, match="0 to 59"):
         nearest_images(values, 3, rows=np.array([60]))
     with pytest.raises(InputError, match="0 to 59"):

@@ -12,8 +12,9 @@ from rich.console import Console
 
 from bomd import progress
 from bomd.clean import graph, index
-from bomd.clean.bags import Neighbours, open_bags
+from bomd.clean.bags import open_bags
 from bomd.clean.graph import nearest_images
+from bomd.clean.neighbours import Neighbours
 from bomd.clean.scan import Scan
 
 

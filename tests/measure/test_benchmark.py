@@ -18,15 +18,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from bomd import runs
+from bomd import progress, runs, threads
 from bomd.config import Config, parse
 from bomd.errors import InputError
 from bomd.files import write_json
+from bomd.learn.steps import Steps
 from bomd.measure import experiment
 from bomd.measure.benchmark import add_records, read_records, run_all, write_tables
 from bomd.measure.comparison import add_results
 from bomd.measure.live import Board, cells_of
-from bomd.measure.plan import announce, configure, grid
+from bomd.measure.plan import announce, check_reference, configure, grid
+from bomd.measure.summary import summary_table
 from bomd.measure.workers import Event, visible_gpus, work
 from bomd.methods import METHODS
 
@@ -49,6 +51,23 @@ def finished_run(place: Path, method: str, seed: int, auc: float, **train: Any) 
     write_json(run.directory / "environment.json", runs.environment("cpu", 0.0))
     write_json(run.directory / "result.json", result)
     return run
+
+
+def test_without_a_test_set_the_summary_shows_the_held_out_patients(tmp_path: Path) -> None:
+    run = finished_run(tmp_path, "bce", 0, 0.7)
+    both = json.loads((run.directory / "result.json").read_text())
+    console = Console(width=100)
+    for tests, shown, hidden in (
+        ({"here": 0.7, "validation": 0.65}, ("here", "0.700"), "0.650"),
+        ({"validation": 0.65, "validation before noise": 0.8}, ("held-out patients", "0.650", "0.800"), "here"),
+    ):
+        scores = {name: {**both["tests"]["here"], "mean_auc": auc} for name, auc in tests.items()}
+        write_json(run.directory / "result.json", {**both, "tests": scores, "composition": None})
+        with console.capture() as captured:
+            console.print(summary_table([run]))
+        text = captured.get()
+        assert all(part in text for part in shown), text
+        assert hidden not in text
 
 
 def test_records_that_are_added_at_once_are_all_kept(tmp_path: Path) -> None:
@@ -290,6 +309,16 @@ class TestRunAll:
         run_all([tiny("bce", seed) for seed in (5, 6)], tmp_path, 1, Console(file=Watching()), path, COMMAND)
         assert 1 in kept
 
+    def test_no_more_runs_at_once_than_cores(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each worker writes down its number, and what it may use."""
+        monkeypatch.setenv(threads.SHARE, "2")
+        monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: range(64), raising=False)
+        monkeypatch.setattr(threads, "quota", lambda *_: None)
+        outcome = run_all([tiny("bce", seed) for seed in (5, 6, 7, 8)], tmp_path, 16, command=COMMAND)
+        assert len(outcome.done) == 4
+        assert len({process for process, _, _ in order(tmp_path)}) <= 2
+        assert len(list((tmp_path / "logs").glob("worker*.log"))) <= 2
+
     def test_mistakes_are_found_before_anything_starts(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="unknown key 'neighbors'"):
             run_all([tiny("bce", 0), tiny("bomd", 0, bomd={"neighbors": 3})], tmp_path, command=COMMAND)
@@ -311,7 +340,31 @@ def test_runs_in_workers_equal_a_run_in_this_process(tmp_path: Path) -> None:
     assert scores[0] == pytest.approx(scores[1], abs=1e-6)
     environment = json.loads((outcome.done[0].directory / "environment.json").read_text())
     assert environment["runs_at_once"] == 2
+    assert "train classifier: " in (tmp_path / "together" / "logs" / "worker0.log").read_text()
     assert environment["peak_memory_mb"] > 10
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_at_its_end_keeps_what_it_has_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Like a full disk when the model is saved: the next attempt trains nothing."""
+    config, save, steps = tiny("bce", 0), experiment.model.save, []
+    train = Steps.run
+
+    def counted(*given: Any) -> Any:
+        steps.append(1)
+        return train(*given)
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device", "model")
+
+    monkeypatch.setattr(Steps, "run", counted)
+    monkeypatch.setattr(experiment.model, "save", fails)
+    with pytest.raises(OSError, match="No space"):
+        experiment.run(config, tmp_path)
+    assert len(steps) == config.fit.epochs
+    monkeypatch.setattr(experiment.model, "save", save)
+    assert experiment.run(config, tmp_path).finished
+    assert len(steps) == config.fit.epochs
 
 
 def test_peak_memory_is_that_of_one_run(tmp_path: Path) -> None:
@@ -346,6 +399,13 @@ class TestPlan:
     def test_a_typing_error_in_the_settings_of_another_method_is_found(self) -> None:
         with pytest.raises(InputError, match="unknown key 'neighbors'"):
             configure("demo", "bce", overrides=["bomd.neighbors=5"])
+
+    def test_a_reference_must_be_among_the_methods(self) -> None:
+        configs = [tiny("bce", 0), tiny("elr", 0)]
+        check_reference("elr", configs)
+        check_reference("bomd", configs)  # by default; tables say that it is missing
+        with pytest.raises(InputError, match=r"--reference 'erl' is none of the methods.*Did you mean 'elr'"):
+            check_reference("erl", configs)
 
     def test_costs_are_summed_up(self) -> None:
         text = announce([tiny("bce", 0), tiny("bce", 1), tiny("bce", 2)], {}, 1)
@@ -384,6 +444,20 @@ class TestLiveTable:
         (other,) = [line for line in text.splitlines() if "rows=0.4" in line]
         assert "0 of 4" in other
         assert "AUC south" in text
+
+    def test_a_log_hears_of_it_while_nothing_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(progress, "EVERY", 0.01)
+        said = io.StringIO()
+        board = Board([tiny("bce", 0), tiny("bce", 1)], Console(file=said, width=200))
+        with board.shown():
+            board.run_started(0)
+            deadline = time.monotonic() + 10
+            while "0 of 2 runs finished, 1 running, 0 failed" not in said.getvalue() and time.monotonic() < deadline:
+                time.sleep(0.01)
+        assert "0 of 2 runs finished, 1 running, 0 failed" in said.getvalue()
+        told = said.getvalue()
+        time.sleep(0.05)
+        assert said.getvalue() == told
 
     def test_more_rows_than_lines_keep_what_is_running_in_sight(self) -> None:
         configs = [tiny("bce", 0, validation=round(share / 100, 2)) for share in range(40)]

@@ -76,6 +76,21 @@ def test_entries_are_means_with_tests_against_bomd() -> None:
     assert noisy["welch_p"] is None  # BoMD has a single run there
 
 
+def test_another_method_can_be_the_reference_and_who_is_better_is_said() -> None:
+    """By hand: 0.8, 0.9, 0.85 against 0.4, 0.41, 0.42 is beyond doubt; against 0.6, 0.7, 0.8 it is p = 0.051."""
+    low = [record("elr", seed, score) for seed, score in enumerate((0.4, 0.41, 0.42))]
+    (found,) = compare([*RECORDS, *low], reference="elr")
+    text = markdown(found)
+    assert "One-sided p that elr is no better" in text
+    assert "- Better than elr over seeds, by Welch's p < 0.05: bce at no noise; bomd at no noise." in text
+    assert "- Worse than elr over seeds, by Welch's p < 0.05: none." in text
+    assert "- Better than bce over seeds, by Welch's p < 0.05: none." in text
+    assert "- Worse than bce over seeds, by Welch's p < 0.05: elr at no noise." in text
+    rows = {(row["test"], row["noise"], row["method"]): row for row in entry_rows(found)}
+    assert rows["south", "no noise", "elr"]["welch_p"] is None
+    assert rows["south", "no noise", "bce"]["welch_p"] > 0.95
+
+
 def test_what_is_not_there_is_called_missing() -> None:
     (found,) = compare(RECORDS, ["bce", "elr"], ["no noise", "(0.6, 0.6)"], (0, 1, 2))
     assert found.rows == ("bce", "elr", "bomd")

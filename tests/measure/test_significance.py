@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from bomd.measure.significance import Sample, welch_test, z_test
+from bomd.measure.gap import Gap
+from bomd.measure.significance import Sample, verdict, welch_test, z_test
 
 # AUC in percent over three runs, from the paper's tables: trained on, tested on, BoMD, NVUM.
 PAPER = {
@@ -76,3 +77,29 @@ def test_single_runs_and_no_spread_give_no_p() -> None:
     assert z_test(Sample(0.8, 0.1, 3), Sample(0.7, None, 1)) is None
     assert z_test(Sample(0.8, 0.1, 3), Sample(0.7, 0.0, 3)) is None
     assert z_test(Sample(0.8, None, 1), Sample(0.7, 0.1, 3)) == pytest.approx(0.1587, abs=1e-4)
+
+
+def test_a_verdict_is_welch_s() -> None:
+    bomd, nvum = PAPER["NIH, OpenI"]  # p = 0.011
+    assert (verdict(bomd, nvum), verdict(nvum, bomd)) == (1, -1)
+    near = Sample(89.4, 0.48, 3)
+    assert (verdict(bomd, near), verdict(near, bomd)) == (0, 0)
+    assert verdict(bomd, Sample(10.0, None, 1)) == verdict(None, bomd) == 0
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "over_seeds", "expected"),
+    [
+        (0.01, 0.03, 1, 1),
+        (-0.03, -0.01, -1, -1),
+        (0.01, 0.03, 0, 0),  # the patients say so, the seeds do not: as the tables of results have it, nobody knows
+        (0.01, 0.03, -1, 0),
+        (-0.01, 0.03, 1, 0),
+        (0.01, 0.03, None, 1),  # a single seed
+        (None, None, 1, 0),
+    ],
+)
+def test_the_report_calls_nothing_better_that_the_tables_do_not(
+    low: float | None, high: float | None, over_seeds: int | None, expected: int
+) -> None:
+    assert Gap(0.02, 0.01, 3, 3, low, high, over_seeds).certain == expected

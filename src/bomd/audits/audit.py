@@ -19,6 +19,7 @@ from bomd.audits.columns import LAST, cells, names
 from bomd.audits.features import METHOD, read_features, run_on_features
 from bomd.audits.given import Given, read_given
 from bomd.config import LARGEST_SIZE, Config, ImageSettings
+from bomd.data.datasets import folder
 from bomd.data.images import read_image
 from bomd.data.store import Store, open_store
 from bomd.data.verify import verify_tables
@@ -30,6 +31,7 @@ from bomd.measure.report import write_report
 from bomd.measure.suspicion import Suspicion, suspicion_of
 from bomd.runs import Run
 from bomd.tables import NO_FINDING, Flags, Floats, LabelTable
+from bomd.typed import check_keywords
 
 FORMAT = 1
 FACTS, TABLE, PAGE = "audit.json", "labels_clean.csv", "report.html"
@@ -87,6 +89,9 @@ class Audit:
         """The most suspect images: pictures in a notebook, lines elsewhere."""
         return show.Suspects(self, count)
 
+    def __repr__(self) -> str:
+        return show.brief(self)
+
     def _repr_html_(self) -> str:
         return show.page(self, 10)
 
@@ -116,6 +121,7 @@ class Plan:
     notes: tuple[str, ...]
 
 
+@progress.shown()
 def audit(
     table: LabelTable | pd.DataFrame | str | Path,
     images: str | Path | None = None,
@@ -145,6 +151,7 @@ def audit(
         layout: What the columns are, as for the dataset `folder`, such as `id_column="file"`; `drop_duplicates=True`
             keeps the first row of an id that occurs again.
     """
+    check_keywords("bomd.audit", layout, audit, folder.describe)
     return carry_out(
         plan(
             table,
@@ -212,10 +219,13 @@ def carry_out(plan: Plan) -> Audit:
     facts["choice"] = None if plan.choice is None else asdict(plan.choice)
     write_json(plan.output / FACTS, facts)
     config = _config(plan, root)
-    if plan.vectors is None:
-        run = experiment.run(config, root)
-    else:
-        run = run_on_features(config, plan.vectors, plan.labels.ids, root)
+    with progress.silence("table"):  # the plan has said what the table holds
+        if plan.choice is not None:
+            with plan.choice.at_work():
+                run = experiment.run(config, root)
+        else:
+            assert plan.vectors is not None
+            run = run_on_features(config, plan.vectors, plan.labels.ids, root)
     record = LabelRecord.load(run.directory / "labels.npz")
     left_out = dict.fromkeys(plan.given.missing, "There is no image of that name.")
     found = Audit(plan.output, run, record, suspicion_of(record), left_out, plan.notes)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import torch
 
+from bomd import threads
 from bomd.config import LARGEST_SIZE, Config, DeviceSettings, FitSettings, ImageSettings
 from bomd.data.batches import normalise
 from bomd.errors import InputError
@@ -23,7 +25,9 @@ NEIGHBOURS = 10
 SMALLEST = 32  # pixels; less than that shows nothing of a chest
 
 _PRETRAINED = "efficientnet_lite0"
-_STEPS, _BATCH = 4, 16  # of the training that is timed
+_STEPS, _BATCH = 6, 16  # of the training that is timed
+_GRID = 1.25  # times are rounded to powers of it: two calls for the same set should say the same
+_GAIN = 0.4  # n cores train n to this power times as fast as one, going by what two gave: 1.2 to 1.4
 _MARGIN = 1.15  # decoding, searching and writing beside the training
 
 
@@ -36,8 +40,9 @@ class Choice:
         size: Side of the images in pixels.
         epochs: Passes over all images to learn descriptors.
         classifier_epochs: Passes to train the classifier.
-        seconds: What all of it will take on this device, roughly.
+        seconds: What all of it will take on this device, roughly, if it has nothing else to do.
         reason: Why these, in words.
+        threads: How many trained fastest when it was chosen; 0 leaves it to PyTorch.
     """
 
     backbone: str
@@ -46,6 +51,13 @@ class Choice:
     classifier_epochs: int
     seconds: float
     reason: str
+    threads: int = 0
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Compute with the chosen number of threads in this block."""
+        with _threads(self.threads or torch.get_num_threads()):
+            yield
 
     def config(self, name: str, train: dict[str, Any], images: int, seed: int) -> Config:
         """The experiment of this choice: BoMD on all images, with no noise added and nobody held out."""
@@ -98,7 +110,7 @@ def choose(
         minutes: How long training may take; by default 10 on a CPU and 30 on a GPU.
         size: Side of the images in pixels, instead of a choice.
         measure: Seconds that training takes for one image with this network at this size; by default a few steps
-            are timed.
+            are timed, and then with how many threads they are done soonest.
         device: "cpu" or "cuda"; by default what there is.
     """
     if minutes is not None and not 0 < minutes < math.inf:
@@ -114,7 +126,7 @@ def choose(
         seconds = _MARGIN * ask(backbone, side) * images * (epochs + classifier_epochs)
         choice = Choice(backbone, side, epochs, classifier_epochs, seconds, _reason(backbone, device, limit))
         if seconds <= limit:
-            return choice
+            return choice if measure or device == "cuda" else replace(choice, threads=fastest_threads(backbone, side))
         found = choice if found is None or seconds < found.seconds else found
     assert found is not None
     part = max(0.25, limit / found.seconds)  # a quarter of the passes still learns something
@@ -122,7 +134,9 @@ def choose(
     whole = found.epochs + found.classifier_epochs
     seconds = found.seconds * (epochs + classifier_epochs) / whole
     reason = f"the fastest there is, with {epochs + classifier_epochs} passes instead of {whole} to save time"
-    return Choice(found.backbone, found.size, epochs, classifier_epochs, seconds, f"{reason}; --minutes allows more")
+    count = 0 if measure or device == "cuda" else fastest_threads(found.backbone, found.size)
+    reason = f"{reason}; --minutes allows more"
+    return Choice(found.backbone, found.size, epochs, classifier_epochs, seconds, reason, count)
 
 
 def candidates(device: str, largest: int, size: int | None = None) -> list[tuple[str, int]]:
@@ -144,23 +158,33 @@ def passes(backbone: str, images: int) -> tuple[int, int]:
 
 
 def time_a_step(backbone: str, size: int) -> float:
-    """Seconds that one image takes in training on this device, from a few steps on noise."""
-    fabric = make_fabric(DeviceSettings())
-    fit = FitSettings(backbone=backbone, weights="none")
-    (network,) = Bomd().build(64, fit, 0)
-    network.place(fabric).train()
-    pixels = torch.randint(0, 256, (_BATCH, size, size), generator=torch.Generator().manual_seed(0))
-    images = normalise(pixels.to(fabric.device), network.channels)
-    optimiser = torch.optim.Adam(network.parameters())
-    fastest = math.inf  # the first step warms up, and any may be held up by other work
+    """Seconds that one image takes in training on this device when nothing else runs, from a few steps on noise.
+
+    On a CPU the processor time of one thread is taken, which other programs hardly change, where the time on the clock
+    grows with whatever else the machine does.
+    """
+    step, device = _training(backbone, size)
+    clock = time.perf_counter if device.type == "cuda" else time.process_time
+    with _threads(1) if device.type == "cpu" else nullcontext():
+        fastest = min(_duration(step, clock) for _ in range(_STEPS))  # the first warms up, and any may be held up
+    if device.type == "cpu":
+        fastest /= threads.cores() ** _GAIN
+    return float(_GRID ** round(math.log(fastest / _BATCH, _GRID)))
+
+
+def fastest_threads(backbone: str, size: int) -> int:
+    """With how many threads a step is done soonest on this machine as it is now; at most as many as are set."""
+    step, _ = _training(backbone, size)
+    most = torch.get_num_threads()
+    counts = [most >> halvings for halvings in range(most.bit_length())]
+    spent = dict.fromkeys(counts, 0.0)
+    step()  # the first warms up
     for _ in range(_STEPS):
-        began = time.perf_counter()
-        optimiser.zero_grad()
-        network(images).square().mean().backward()
-        optimiser.step()
-        _wait(fabric.device)
-        fastest = min(fastest, time.perf_counter() - began)
-    return fastest / _BATCH
+        for count in counts:  # in turn, so that what other programs do meets all alike
+            with _threads(count):
+                spent[count] += _duration(step, time.perf_counter)
+        counts = [count for count in counts if spent[count] <= 3 * min(spent.values())]  # spinning can take seconds
+    return min(counts, key=lambda count: spent[count])
 
 
 def show_time(seconds: float) -> str:
@@ -179,8 +203,16 @@ def explain(choice: Choice, images: int) -> Sequence[str]:
         f"{images:,} images at {choice.size} x {choice.size} pixels, {network}: "
         f"{choice.epochs} passes for descriptors, {choice.classifier_epochs} for the classifier",
         f"Why: {choice.reason}",
-        f"Training will take about {show_time(choice.seconds)}. It can be stopped: the same command continues.",
+        f"Training will take about {show_time(choice.seconds)}{_if_busy()}. It can be stopped: the same command "
+        "continues.",
     )
+
+
+def _if_busy() -> str:
+    """A warning where other programs want the cores; it is no part of the plan, which must not change with them."""
+    others = threads.busy()
+    longer = f", and up to {others + 1:.1f} times that while other programs use this machine as they do now"
+    return longer if others > 0.5 else ""
 
 
 def _reason(backbone: str, device: str, limit: float) -> str:
@@ -189,6 +221,36 @@ def _reason(backbone: str, device: str, limit: float) -> str:
     return f"the largest network and images that fit {show_time(limit)} on this {where}{size}"
 
 
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def _training(backbone: str, size: int) -> tuple[Callable[[], None], torch.device]:
+    """A step of training on noise, and where it runs."""
+    fabric = make_fabric(DeviceSettings())
+    (network,) = Bomd().build(64, FitSettings(backbone=backbone, weights="none"), 0)
+    network.place(fabric).train()
+    pixels = torch.randint(0, 256, (_BATCH, size, size), generator=torch.Generator().manual_seed(0))
+    images = normalise(pixels.to(fabric.device), network.channels)
+    optimiser = torch.optim.Adam(network.parameters())
+
+    def step() -> None:
+        optimiser.zero_grad()
+        network(images).square().mean().backward()
+        optimiser.step()
+        if fabric.device.type == "cuda":
+            torch.cuda.synchronize(fabric.device)
+
+    return step, fabric.device
+
+
+def _duration(step: Callable[[], None], clock: Callable[[], float]) -> float:
+    began = clock()
+    step()
+    return clock() - began
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

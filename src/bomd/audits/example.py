@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pandas as pd
@@ -38,11 +37,3 @@ def write_example(folder: Path, count: int = 600, size: int = 64, seed: int = 0)
         columns = {"image": [f"{name}.png" for name in table.ids], "patient": table.patients, "labels": listed}
         write_text(folder / file, pd.DataFrame(columns).to_csv(index=False, lineterminator="\n"))
     return folder / "labels.csv"
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="a new folder")
-    parser.add_argument("--images", type=int, default=600, help="how many; 600 by default")
-    given = parser.parse_args()
-    print(write_example(given.folder, given.images))

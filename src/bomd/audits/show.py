@@ -43,6 +43,14 @@ def headline(audit: Audit) -> str:
     return f"{flagged:,} of {total:,} images are flagged{left_out}."
 
 
+def brief(audit: Audit) -> str:
+    """An audit in two lines, for a prompt."""
+    return (
+        f"Audit: {headline(audit)} Everything is in {audit.directory}.\n"
+        "show() has the most suspect, table() all of them, labels what is proposed."
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Suspects:
     """The most suspect images of an audit, which a notebook shows as pictures and everything else as lines."""

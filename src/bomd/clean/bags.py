@@ -1,4 +1,4 @@
-"""Bags of vectors, the exact distance between two bags, and the lists of nearest bags that a search returns."""
+"""Bags of vectors, and the exact distance between two bags."""
 
 from __future__ import annotations
 
@@ -11,33 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bomd.clean.neighbours import Neighbours, Rows
 from bomd.errors import InputError
-from bomd.tables import Floats
-
-Rows = NDArray[np.int64]
 
 BLOCK = 2048  # bags handled at a time where memory does not ask for fewer
 LARGEST_EXPONENT = 120  # of the scale, which has to be a float32 itself
 PAIR_BYTES = {"cpu": 2**23, "cuda": 2**30}  # of vectors in float64 that are measured at a time
-
-
-@dataclass(frozen=True, eq=False)
-class Neighbours:
-    """The nearest images of Q images, nearest first.
-
-    Attributes:
-        indices: (Q, K) row numbers; -1 where there are fewer than K.
-        distances: (Q, K) distance of the closest pair of descriptors; infinite where there is no image.
-        recall: share of the true neighbours that was found, measured on a sample; 1 where the search is exact.
-    """
-
-    indices: Rows
-    distances: Floats
-    recall: float = 1.0
-
-    def put(self, places: slice | NDArray[Any], found: Neighbours) -> None:
-        """Fill in the rows at `places`."""
-        self.indices[places], self.distances[places] = found.indices, found.distances
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from bomd.clean import bags as blocks
 from bomd.clean.arithmetic import matmul_precision
-from bomd.clean.bags import Bags, Neighbours, Rows, closest, nothing, open_bags
+from bomd.clean.bags import Bags, closest, nothing, open_bags
 from bomd.clean.index import Search, search_flat, search_lists
+from bomd.clean.neighbours import Neighbours, Rows
 from bomd.clean.plan import Plan, plan
 from bomd.clean.scan import Scan
 from bomd.clean.sieve import Sieve
@@ -58,7 +59,7 @@ def nearest_images(
       k images with the smallest sum of ranks over the lists that hold them.
 
     Args:
-        descriptors: (N, M, D), finite; an array, a memory map or a tensor.
+        descriptors: (N, M, D) or, with one for each image, (N, D), finite; an array, a memory map or a tensor.
         k: neighbours per image, at most N - 1.
         rows: (Q) images to search for; all of them by default.
         groups: (N) images with the same value, such as a patient, are never each other's neighbours.
@@ -70,10 +71,11 @@ def nearest_images(
         memory: gigabytes that the search may take on its device; by default 4 on a CPU and most of what is free on
             a GPU. Descriptors that do not fit are streamed.
     """
+    descriptors = descriptors[:, None] if descriptors.ndim == 2 else descriptors
     count = len(descriptors)
     queries = np.asarray(np.arange(count) if rows is None else rows)
     if descriptors.ndim != 3:
-        raise InputError(f"Descriptors have shape {tuple(descriptors.shape)}, expected (N, M, D).")
+        raise InputError(f"Descriptors have shape {tuple(descriptors.shape)}, expected (N, M, D) or (N, D).")
     if not 1 <= k < count:
         raise InputError(f"k is {k}, but must lie between 1 and {count - 1}: there are {count} images.")
     if queries.ndim != 1 or queries.dtype.kind not in "iu" or not np.isin(queries, np.arange(count)).all():

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bomd.clean import bags as blocks
-from bomd.clean.bags import Neighbours, Rows, nothing, rank_in_run
+from bomd.clean.bags import nothing, rank_in_run
+from bomd.clean.neighbours import Neighbours, Rows
 from bomd.clean.scan import Scan
 from bomd.progress import say
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bomd.clean.graph import Neighbours
+from bomd.clean.neighbours import Neighbours
 from bomd.errors import InputError
 from bomd.tables import LabelTable
 

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from bomd.clean import bags as blocks
-from bomd.clean.bags import Bags, Neighbours, Rows, closest, nothing, rank_in_run
+from bomd.clean.bags import Bags, closest, nothing, rank_in_run
+from bomd.clean.neighbours import Neighbours, Rows
 
 CROWD = 50  # candidates per neighbour above which rounding or duplicates, not distance, decide who is one
 

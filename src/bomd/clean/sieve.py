@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bomd.clean.arithmetic import Arithmetic, fastest
-from bomd.clean.bags import Neighbours, Rows, closest, nothing
+from bomd.clean.bags import closest, nothing
 from bomd.clean.encode import AXES, UNIT, Encoded, Encoder, principal_axes
+from bomd.clean.neighbours import Neighbours, Rows
 from bomd.clean.plan import PROPOSALS, SPARE_PROPOSALS, Plan, encoded_width, plan
 from bomd.clean.scan import Scan
 from bomd.progress import say

@@ -28,6 +28,7 @@ from PIL.TiffImagePlugin import BITSPERSAMPLE, PHOTOMETRIC_INTERPRETATION, SAMPL
 
 from bomd.data.image_files import DICOM_SUFFIXES, KINDS
 from bomd.errors import InputError
+from bomd.threads import cores as cores
 
 Pixels = NDArray[np.uint8]
 
@@ -183,11 +184,6 @@ def read_chunks(paths: NDArray[np.str_], size: int, starts: Sequence[int], step:
         raise InputError("A process that decodes images died, perhaps out of memory: use one worker.") from error
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def cores() -> int:
-    """Processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _grey(image: Image.Image) -> Pixels:

@@ -1,29 +1,37 @@
-"""Where networks run: Lightning Fabric's device and precision, with the settings that say how to be fast there."""
+"""Where networks run: device, precision, and the group of processes under `torchrun`."""
 
 from __future__ import annotations
 
-import logging
+import atexit
 import os
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.plugins.precision import DoublePrecision
-from lightning_fabric.strategies.ddp import DDPStrategy
+import torch.distributed as distributed
 
 from bomd import processes
 from bomd.config import DeviceSettings
 from bomd.errors import InputError
 
 
-class Device(Fabric):
-    """A Fabric that remembers the settings it was made from."""
+@dataclass(frozen=True)
+class Device:
+    """A device with the precision that networks compute in on it, and the settings it was made from.
 
-    settings = DeviceSettings()
+    Attributes:
+        precision: "32-true", "64-true" or "bf16-mixed".
+    """
+
+    device: torch.device
+    precision: str
+    settings: DeviceSettings
 
     @property
     def double(self) -> bool:
         """Whether networks compute in float64."""
-        return isinstance(self._precision, DoublePrecision)
+        return self.precision == "64-true"
 
     @property
     def key(self) -> str:
@@ -34,6 +42,11 @@ class Device(Fabric):
         """Whether images are to lie in the device's memory; None leaves it to their size."""
         return {"auto": None, "always": True, "never": False}[self.settings.resident]
 
+    def autocast(self) -> AbstractContextManager[Any]:
+        """What a network computes in: bfloat16 where that is exact enough, or the type of its weights."""
+        mixed = self.precision == "bf16-mixed"
+        return torch.autocast(self.device.type, dtype=torch.bfloat16) if mixed else nullcontext()
+
 
 def make_fabric(settings: DeviceSettings) -> Device:
     """The chosen device in the chosen precision; under `torchrun`, one for each process, joined in a group."""
@@ -41,22 +54,14 @@ def make_fabric(settings: DeviceSettings) -> Device:
     if settings.accelerator == "cuda" and not gpu:
         raise InputError("device.accelerator is 'cuda', but PyTorch sees no GPU here. Use 'auto' or 'cpu'.")
     gpu = gpu and settings.accelerator != "cpu"
-    logging.getLogger("lightning_fabric").setLevel(logging.ERROR)  # its hints are about choices made here
-    precision = settings.precision
+    precision: str = settings.precision
     if precision == "auto":
         precision = "bf16-mixed" if gpu and torch.cuda.is_bf16_supported() else "32-true"
-    accelerator = "cuda" if gpu else "cpu"
-    if processes.count() == 1:
-        fabric = Device(accelerator=accelerator, devices=1, precision=precision)
-    else:
-        here = int(os.environ.get("LOCAL_WORLD_SIZE", processes.count()))
-        fabric = Device(
-            accelerator=accelerator,
-            strategy=DDPStrategy(process_group_backend="nccl" if gpu else "gloo"),
-            devices=here,
-            num_nodes=processes.count() // here,
-            precision=precision,
-        )
-        fabric.launch()
-    fabric.settings = settings
-    return fabric
+    own = int(os.environ["LOCAL_RANK"]) if processes.count() > 1 else 0
+    device = torch.device("cuda", own) if gpu else torch.device("cpu")
+    if gpu:
+        torch.cuda.set_device(device)
+    if processes.count() > 1 and not distributed.is_initialized():
+        distributed.init_process_group("nccl" if gpu else "gloo")
+        atexit.register(distributed.destroy_process_group)
+    return Device(device, precision, settings)

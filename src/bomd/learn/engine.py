@@ -1,4 +1,4 @@
-"""The one way anything is trained: `fit` runs the loop, `predict` scores images, both on Lightning Fabric.
+"""The one way anything is trained: `fit` runs the loop, `predict` scores images.
 
 Nothing in the loop carries hidden random state: the order of the images, their augmentation and any dropout
 are drawn from generators seeded by (seed, epoch). A checkpoint therefore needs only weights, optimiser and the

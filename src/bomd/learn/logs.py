@@ -6,36 +6,79 @@ A viewer that is missing or fails costs one line on the screen and never a run.
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator, Sequence
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
-from lightning_fabric.loggers.csv_logs import CSVLogger
-from lightning_fabric.loggers.logger import Logger
-from lightning_fabric.loggers.tensorboard import TensorBoardLogger
-
-from bomd import progress
+from bomd import outside, progress
 from bomd.errors import InputError
+from bomd.files import write_text
 from bomd.learn.learner import History
 
 DEFAULT = ("tensorboard",)
 LOGGED = {"loss": "loss", "validation": "validation AUC", "seconds": "seconds"}  # what an epoch's record has
 
 
-def _tensorboard(directory: Path) -> Logger:
-    folder = directory / "tensorboard"
-    for old in folder.glob("events.out.tfevents.*"):  # of a run that was killed after it had written them
-        old.unlink()
-    return TensorBoardLogger(root_dir=folder, name="", version="")
+class Logger(Protocol):
+    """What a logger must do; those of Lightning do."""
+
+    def log_metrics(self, metrics: dict[str, float], step: int) -> Any:
+        """Take numbers of one epoch by their names."""
+
+    def save(self) -> Any:
+        """Write what was taken."""
+
+    def finalize(self, status: str) -> Any:
+        """Close; the status is always "success", since nothing is logged before."""
 
 
-def _csv(directory: Path) -> Logger:
-    folder = directory / "csv"
-    (folder / "metrics.csv").unlink(missing_ok=True)
-    return CSVLogger(root_dir=folder, name="", version="")
+class _TensorBoard:
+    """TensorBoard's event files."""
+
+    def __init__(self, directory: Path) -> None:
+        from tensorboardX import SummaryWriter
+
+        folder = directory / "tensorboard"
+        for old in folder.glob("events.out.tfevents.*"):  # of a run that was killed after it had written them
+            old.unlink()
+        self._writer: Any = SummaryWriter(str(folder))
+
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, step)
+
+    def save(self) -> None:
+        self._writer.flush()
+
+    def finalize(self, status: str) -> None:
+        self._writer.close()
 
 
-LOGGERS: dict[str, Callable[[Path], Logger]] = {"tensorboard": _tensorboard, "csv": _csv}
+class _Csv:
+    """One row for each epoch of each stage; numbers that it does not have are empty."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "csv" / "metrics.csv"
+        self._rows: list[Mapping[str, float]] = []
+
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+        self._rows.append({"step": step, **metrics})
+
+    def save(self) -> None:
+        stream = io.StringIO()
+        heads = dict.fromkeys(name for row in self._rows for name in row)
+        writer = csv.DictWriter(stream, list(heads), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self._rows)
+        write_text(self._path, stream.getvalue())
+
+    def finalize(self, status: str) -> None:
+        """Nothing is left to do."""
+
+
+LOGGERS: dict[str, Callable[[Path], Logger]] = {"tensorboard": _TensorBoard, "csv": _Csv}
 
 
 def find_loggers(names: Sequence[str]) -> dict[str, Callable[[Path], Logger]]:
@@ -43,7 +86,7 @@ def find_loggers(names: Sequence[str]) -> dict[str, Callable[[Path], Logger]]:
 
     Args:
         names: Keys of `LOGGERS`, or `module:function` for one of your own: the function gets the run directory and
-            returns a `lightning_fabric.loggers.Logger`, such as Weights & Biases' or MLflow's of Lightning.
+            returns a `Logger`, such as Weights & Biases' or MLflow's of Lightning.
     """
     return {name: LOGGERS[name] if name in LOGGERS else _own(name) for name in names}
 
@@ -78,11 +121,7 @@ def _points(history: History) -> Iterator[tuple[int, dict[str, float]]]:
 
 
 def _own(name: str) -> Callable[[Path], Logger]:
-    module, colon, function = name.partition(":")
-    if not colon:
+    if not outside.names(name):
         raise InputError(f"No logger {name!r}: use {', '.join(LOGGERS)}, or module:function for one of your own.")
-    try:
-        made: Callable[[Path], Logger] = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"Cannot import logger {name!r}: {error}.") from error
+    made: Callable[[Path], Logger] = outside.find(name, "logger")
     return made

@@ -64,6 +64,11 @@ class Model:
     facts: Mapping[str, Any] = field(default_factory=dict)
     _single: list[Recorded] = field(default_factory=list, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        count, shown = len(self.networks), ", ".join([*self.classes[:3], *(["…"] if len(self.classes) > 3 else [])])
+        networks = f"{count} network{'s' * (count > 1)} {self.networks[0].name!r} on {self.device}"
+        return f"Model: {len(self.classes)} classes ({shown}), {self.size} x {self.size} pixels, {networks}"
+
     @torch.no_grad()
     def probabilities(self, pixels: np.ndarray[Any, np.dtype[np.uint8]] | Tensor) -> Tensor:
         """(B, C) for square uint8 images (B, size, size), averaged over the networks."""
@@ -192,18 +197,14 @@ def save(
 
 
 def load(directory: Path | str, accelerator: Any = "auto") -> Model:
-    """Open a model folder, or the run directory that contains it.
+    """Open a model folder, or the run directory or the folder of an audit that contains it.
 
     Raises:
         InputError: There is none, or it is damaged or of another version; one line says what is wrong.
     """
     from bomd.config import DeviceSettings
 
-    directory = Path(directory)
-    inside = directory / "model"
-    directory = inside if (inside / DESCRIPTION).exists() else directory
-    if not (directory / DESCRIPTION).exists():
-        raise InputError(f"No model in {directory}: expected a finished run or a folder with {DESCRIPTION}.")
+    directory = _find(Path(directory))
     description = _checked(read_json(directory / DESCRIPTION), directory)
     classes = tuple(description["classes"])
     fabric = make_fabric(DeviceSettings(accelerator=accelerator))
@@ -222,6 +223,24 @@ def load(directory: Path | str, accelerator: Any = "auto") -> Model:
         description["metrics"],
         description["facts"],
     )
+
+
+def _find(place: Path) -> Path:
+    """The model folder that is meant: this one, that of a run, that of the latest run of an audit, or the only one."""
+    for folder in (place, place / "model"):
+        if (folder / DESCRIPTION).exists():
+            return folder
+    if (place / "audit.json").is_file():
+        facts = read_json(place / "audit.json")
+        run = place / str(facts.get("run")) if isinstance(facts, dict) else place
+        if (run / "model" / DESCRIPTION).is_file() and run.resolve().is_relative_to(place.resolve()):
+            return run / "model"
+    found = sorted(file.parent for file in place.glob(f"**/model/{DESCRIPTION}"))
+    if len(found) > 1:
+        raise InputError(f"{len(found)} models are in {place}, such as {found[0]} and {found[1]}: name one of them.")
+    if not found:
+        raise InputError(f"No model in {place}: expected a finished run or a folder with {DESCRIPTION}.")
+    return found[0]
 
 
 def _bytes(files: Sequence[Path | str]) -> int:

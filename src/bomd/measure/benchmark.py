@@ -19,11 +19,11 @@ from typing import Any
 
 from rich.console import Console
 
-from bomd import runs
+from bomd import outside, progress, runs, threads
 from bomd.config import Config
 from bomd.errors import InputError
 from bomd.files import fingerprint, locked, write_text
-from bomd.measure import experiment, workers
+from bomd.measure import workers
 from bomd.measure.live import Board
 from bomd.measure.plan import announce, cost
 from bomd.methods.describe import tables_of
@@ -53,10 +53,16 @@ def run_all(
     runs start first, so that none of them is left over at the end. A run that fails does not stop the others.
 
     Args:
+        jobs: Runs at the same time; never more than there are cores.
         console: Where to show how far it is.
         results: A file of records to add each run to as soon as it is finished.
         command: Starts a process that does runs; see `bomd.measure.workers`.
     """
+    from bomd.measure import experiment  # PyTorch with it, which tables of records can do without
+
+    if jobs > threads.cores():  # more would only wait for one another
+        jobs = threads.cores()
+        progress.say(f"{jobs} at a time, one for each core that may be used here.")
     for config in configs:
         experiment.make_method(config)
     states = _states(configs)
@@ -98,6 +104,8 @@ def _data_of(config: Config) -> str:
 
 def _states(configs: Sequence[Config]) -> dict[str, runs.Data | None]:
     """The present state of each data set; None where it cannot be read, which only matters to runs not done yet."""
+    from bomd.measure import experiment
+
     states: dict[str, runs.Data | None] = {}
     for config in configs:
         if _data_of(config) not in states:
@@ -280,7 +288,9 @@ def _rounded(value: Any) -> Any:
 
 def effective(config: Mapping[str, Any]) -> dict[str, Any]:
     """The saved settings that decide about a run: not those of other methods, nor where the data lay."""
-    own = {name: settings for name, settings in config["settings"].items() if name in tables_of(config["method"])}
+    method, own = config["method"], config["settings"]
+    if not outside.names(method):  # of one from outside, which may not be here, a run keeps no other settings anyway
+        own = {name: settings for name, settings in own.items() if name in tables_of(method)}
     settings: dict[str, Any] = _without_roots({**config, "settings": own})
     return settings
 

@@ -1,9 +1,10 @@
-"""Methods side by side from records: the score of each under each kind of noise, how sure its distance from BoMD is,
-what it cost, and which runs are missing.
+"""Methods side by side from records: the score of each under each kind of noise, how sure its distance from a reference
+is, what it cost, and which runs are missing.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,11 +13,11 @@ from typing import Any
 
 from bomd.files import locked, write_text
 from bomd.measure.benchmark import Record, add_records, effective, write_csv, write_tables
-from bomd.measure.significance import Sample, welch_test, z_test
+from bomd.measure.plan import REFERENCE as REFERENCE
+from bomd.measure.significance import SURE, Sample, verdict, welch_test, z_test
 from bomd.measure.summary import differing, flatten, number, show_seconds
 from bomd.runs import Run
 
-REFERENCE = "bomd"  # the row that others are tested against
 BASELINE = "bce"  # the row whose image presentations are the unit
 NO_NOISE = "no noise"
 HELD_OUT = "held-out patients"
@@ -35,6 +36,7 @@ class Comparison:
         seeds: Those that every entry should have.
         tests: Test sets; the held-out patients come last.
         entries: Records by row, column and seed.
+        reference: The row that others are tested against.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Comparison:
     seeds: tuple[int, ...]
     tests: tuple[str, ...]
     entries: dict[tuple[str, str, int], Record]
+    reference: str = REFERENCE
 
     def records(self, row: str, column: str | None = None) -> list[Record]:
         """The records of a row, of all columns or one."""
@@ -74,12 +77,17 @@ def compare(
     methods: Iterable[str] = (),
     columns: Iterable[str] = (),
     seeds: Iterable[int] = (),
+    reference: str = REFERENCE,
 ) -> list[Comparison]:
-    """Arrange records by experiment; what is asked for here and not in the records counts as missing."""
+    """Arrange records by experiment; what is asked for here and not in the records counts as missing.
+
+    Args:
+        reference: The method that others are tested against, where an experiment has it.
+    """
     named: dict[str, list[Record]] = {}
     for record in records:
         named.setdefault(record["config"]["name"], []).append(record)
-    return [_compare(name, group, methods, columns, seeds) for name, group in named.items()]
+    return [_compare(name, group, methods, columns, seeds, reference) for name, group in named.items()]
 
 
 def auc(record: Record, test: str) -> float | None:
@@ -101,18 +109,22 @@ def noise_name(noise: dict[str, Any]) -> str:
     return " ".join([*parts, *(f"{key}={value}" for key, value in rest.items())])
 
 
-def write_results(records: Sequence[Record], path: Path) -> None:
-    """Write the tables of a file of records beside it, and, where it has several methods, their comparison."""
+def write_results(records: Sequence[Record], path: Path, reference: str = REFERENCE) -> None:
+    """Write the tables of a file of records beside it, and, where it has several methods, their comparison.
+
+    Args:
+        reference: The method that others are tested against.
+    """
     write_tables(records, path)
     if len({record["config"]["method"] for record in records}) > 1:
-        write_comparison(compare(records), path.with_name(f"{path.stem}-comparison.csv"))
+        write_comparison(compare(records, reference=reference), path.with_name(f"{path.stem}-comparison.csv"))
 
 
-def add_results(done: Sequence[Run], path: Path) -> list[Record]:
+def add_results(done: Sequence[Run], path: Path, reference: str = REFERENCE) -> list[Record]:
     """Add finished runs to a file of records and write its tables anew; processes that do so at once take turns."""
     with locked(path):
         found = add_records(done, path)
-        write_results(found, path)
+        write_results(found, path, reference)
     return found
 
 
@@ -132,16 +144,21 @@ def markdown(found: Comparison) -> str:
     parts = [f"## {found.name}\n"]
     for test in found.tests:
         parts += [f"### AUC on {test}\n", _table(found, test, _score, found.rows)]
-        others = [row for row in found.rows if row != REFERENCE]
+        others = [row for row in found.rows if row != found.reference]
         if others != list(found.rows):
-            words = f"One-sided p that {REFERENCE} is no better, by the paper's z-test / by Welch's t-test:\n"
-            parts += [words, _table(found, test, _p_values, others)]
+            words = f"One-sided p that {found.reference} is no better, by the paper's z-test / by Welch's t-test:\n"
+            parts += [words, _table(found, test, _p_values, others), _verdicts(found, test)]
     parts += ["### Cost\n", _costs(found), "### Missing runs\n", _missing(found)]
     return "\n".join(parts)
 
 
 def _compare(
-    name: str, records: Sequence[Record], methods: Iterable[str], columns: Iterable[str], seeds: Iterable[int]
+    name: str,
+    records: Sequence[Record],
+    methods: Iterable[str],
+    columns: Iterable[str],
+    seeds: Iterable[int],
+    reference: str,
 ) -> Comparison:
     settings = [effective(record["config"]) for record in records]
     data = [{key: item for key, item in one.items() if key not in ("settings", "method", "seed")} for one in settings]
@@ -169,6 +186,7 @@ def _compare(
         tuple(sorted({*seeds, *(seed for _, _, seed in entries)})),
         (*(test for test in tests if test not in HELD_OUT_TESTS), *held_out),
         entries,
+        reference,
     )
 
 
@@ -217,17 +235,31 @@ def _score(found: Comparison, row: str, column: str, test: str) -> str:
 
 
 def _p_values(found: Comparison, row: str, column: str, test: str) -> str:
-    if not (found.records(row, column) and found.records(REFERENCE, column)):
+    if not (found.records(row, column) and found.records(found.reference, column)):
         return MISSING
     return " / ".join(UNDEFINED if p is None else f"{p:.2g}" for p in _tests(found, row, column, test))
 
 
 def _tests(found: Comparison, row: str, column: str, test: str) -> tuple[float | None, float | None]:
     """The p of both tests of the reference against a row; None where they cannot be computed."""
-    sample, reference = found.sample(row, column, test), found.sample(REFERENCE, column, test)
-    if sample is None or reference is None or row == REFERENCE:
+    sample, reference = found.sample(row, column, test), found.sample(found.reference, column, test)
+    if sample is None or reference is None or row == found.reference:
         return None, None
     return z_test(reference, sample), welch_test(reference, sample)
+
+
+def _verdicts(found: Comparison, test: str) -> str:
+    """Which methods differ surely from the reference and from plain training, by the rule that every page goes by."""
+    lines = []
+    for against in dict.fromkeys([found.reference, BASELINE]):
+        for word, sign in (("Better", 1), ("Worse", -1)) if against in found.rows else ():
+            places: dict[str, list[str]] = {}
+            for row, column in itertools.product(found.rows, found.columns):
+                if verdict(found.sample(row, column, test), found.sample(against, column, test)) == sign:
+                    places.setdefault(row, []).append(column)
+            named = "; ".join(f"{row} at {', '.join(columns)}" for row, columns in places.items())
+            lines.append(f"- {word} than {against} over seeds, by Welch's p < {SURE:g}: {named or 'none'}.")
+    return "\n".join(lines) + "\n"
 
 
 def _table(found: Comparison, test: str, cell: Callable[[Comparison, str, str, str], str], rows: Sequence[str]) -> str:

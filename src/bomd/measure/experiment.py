@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 
 from bomd import processes, progress, runs
 from bomd.config import Config
@@ -24,7 +23,7 @@ from bomd.errors import InputError
 from bomd.files import write_json
 from bomd.learn import card, model
 from bomd.learn.backbone import Network
-from bomd.learn.device import make_fabric
+from bomd.learn.device import Device, make_fabric
 from bomd.learn.engine import History, derive, fit, predict
 from bomd.learn.logs import DEFAULT, find_loggers, log_history
 from bomd.measure.evaluate import evaluate
@@ -69,7 +68,7 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
     tables = read_labels(config)
     check(config, method, tables["train"][0])
     rehearse(config, {name: table for name, (table, _) in tables.items()}, fabric)
-    stages = runs.Stages(root / "stages")
+    stages = runs.Stages(root / "stages", config.method)
     labels_of = {name: table for name, (table, _) in tables.items()}
     data, sources = state_of(labels_of), {}
     if not processes.agreed(runs.locate(root, config, data).finished):
@@ -224,7 +223,7 @@ def check(config: Config, method: Method, train: LabelTable) -> None:
     method.build(len(train.classes), config.fit, seed=0)
 
 
-def rehearse(config: Config, tables: Mapping[str, LabelTable], fabric: Fabric) -> None:
+def rehearse(config: Config, tables: Mapping[str, LabelTable], fabric: Device) -> None:
     """Try what comes after training on made-up scores, so that no error is left to be found when hours are spent."""
     classes = tables["train"].classes
     for name in config.test:
@@ -331,7 +330,7 @@ def with_joint_classes(predicted: LabelTable, truth: LabelTable) -> LabelTable:
     return nih_google.score_nodule_or_mass(predicted) if joined else predicted
 
 
-def device_name(fabric: Fabric) -> str:
+def device_name(fabric: Device) -> str:
     if fabric.device.type == "cuda":
         return str(torch.cuda.get_device_name(fabric.device))
     return f"cpu, {torch.get_num_threads()} threads"

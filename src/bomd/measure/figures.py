@@ -18,8 +18,8 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from PIL import Image
 
-# Okabe and Ito's colours, which the colour-blind can tell apart; yellow and black vanish on one background
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+from bomd.measure.palette import PALETTE as PALETTE
+
 MARKERS = (("o", "●"), ("s", "■"), ("^", "▲"), ("D", "◆"), ("v", "▼"))  # for matplotlib, and for a legend
 WIDTH = 4.4  # inches at 96 px: the width of a phone, so that text is never scaled down much
 INK, FAINT = "#010203", "#040506"  # stand-ins that become colours of the page

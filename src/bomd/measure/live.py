@@ -1,8 +1,9 @@
-"""How far a benchmark is: a table that keeps up with it in a terminal, one line per event elsewhere."""
+"""How far a benchmark is: a table that keeps up with it in a terminal, a line per event and minute elsewhere."""
 
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from bomd import progress
 from bomd.config import Config
 from bomd.measure.summary import differing, flatten, show_seconds
 
@@ -80,12 +82,21 @@ class Board:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Keep the table on the screen, where there is one."""
-        if self.console is None or not self.console.is_terminal:
+        """Keep the table on the screen, where there is one; a log gets a line a minute."""
+        if self.console is None:
             yield
-            return
-        with Live(self, console=self.console, refresh_per_second=2):
-            yield
+        elif self.console.is_terminal:
+            with Live(self, console=self.console, refresh_per_second=2):
+                yield
+        else:
+            over = threading.Event()
+            teller = threading.Thread(target=self._tell, args=(over,), daemon=True)
+            teller.start()
+            try:
+                yield
+            finally:
+                over.set()
+                teller.join()
 
     def __rich__(self) -> Table:
         rows = list(self.rows.values())
@@ -114,6 +125,11 @@ class Board:
         )
         ended = f"{finished} of {len(self.configs)} runs finished, {running} running, {failed} failed"
         return f"{ended}, {show_seconds({'mean': time.monotonic() - self.began})}"
+
+    def _tell(self, over: threading.Event) -> None:
+        """Say how far it is once a minute until it is over."""
+        while not over.wait(progress.EVERY):
+            self._say(self._state(list(self.rows.values())))
 
     def _at(self, place: int) -> tuple[Row, int]:
         row = self.rows[self.configs[place].method, self.cells[place]]

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import average_precision_score, roc_auc_score
 
 from bomd.errors import InputError
 from bomd.tables import NO_FINDING, Floats, LabelTable, Text
@@ -141,11 +140,15 @@ def mean_auc(truth: LabelTable, predicted: LabelTable) -> float:
 
 def auc_of(labels: NDArray[Any], scores: NDArray[Any]) -> float:
     """Area under the ROC curve of one class; NaN without positives or negatives."""
+    from sklearn.metrics import roc_auc_score  # seconds to import, which most commands can do without
+
     return float(roc_auc_score(labels, scores)) if 0 < np.sum(labels) < len(labels) else math.nan
 
 
 def ap_of(labels: NDArray[Any], scores: NDArray[Any]) -> float:
     """Average precision of one class; NaN without positives or negatives."""
+    from sklearn.metrics import average_precision_score
+
     return float(average_precision_score(labels, scores)) if 0 < np.sum(labels) < len(labels) else math.nan
 
 

@@ -12,6 +12,8 @@ import numpy as np
 
 from bomd.measure import figures, paired
 from bomd.measure.figures import Dots, Look
+from bomd.measure.gap import Gap
+from bomd.measure.significance import Sample, verdict
 from bomd.measure.summary import (
     BASELINE,
     BEFORE_NOISE,
@@ -32,33 +34,6 @@ LEADING = 6  # methods that fit into one figure
 WORK = 1_000_000_000  # images x findings x runs x draws of all bootstraps of a page: about ten seconds
 FAR = 0.05  # a difference in AUC that gets the full colour, unless there are larger ones
 DRAWS, FEWER_DRAWS = 500, 200  # of patients; fewer where many pairs are compared
-
-
-@dataclass(frozen=True)
-class Gap:
-    """Mean AUC of a method minus that of another on the same data.
-
-    Attributes:
-        mean: Over the seeds that both have.
-        std: Sample standard deviation over these seeds; None for one.
-        won: Seeds in which the method is ahead.
-        count: Seeds that both have.
-        low: Lower end of the 95 % interval over test patients; likewise `high`. None where it was not computed.
-    """
-
-    mean: float
-    std: float | None
-    won: int
-    count: int
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def certain(self) -> int:
-        """1 or -1 where the choice of test patients does not explain the difference, else 0."""
-        if self.low is None or self.high is None:
-            return 0
-        return int(self.low > 0) - int(self.high < 0)
 
 
 @dataclass(frozen=True)
@@ -158,12 +133,14 @@ def compare(one: Group, other: Group, test: str, draws: int | None = DRAWS, most
     shared = _shared(one, other, test)
     if not shared:
         return None
-    gaps = [_auc(mine, test) - _auc(yours, test) for mine, yours in shared]
+    pairs = [(_auc(mine, test), _auc(yours, test)) for mine, yours in shared]
+    gaps = [mine - yours for mine, yours in pairs]
+    over_seeds = verdict(*(Sample.of(scores) for scores in zip(*pairs, strict=True))) if len(pairs) > 1 else None
     found = spread(gaps)
     assert found is not None
     ends = None if draws is None else _interval(shared[:most], test, draws)
     low, high = ends if ends else (None, None)
-    return Gap(found["mean"], found["std"], sum(gap > 0 for gap in gaps), len(gaps), low, high)
+    return Gap(found["mean"], found["std"], sum(gap > 0 for gap in gaps), len(gaps), low, high, over_seeds)
 
 
 def score_table(grid: Grid, look: dict[str, Look], columns: Sequence[tuple[str, str]]) -> dict[str, Any]:

@@ -8,12 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from bomd.config import Config, load
+from bomd.errors import InputError
 from bomd.measure.summary import show_seconds
 from bomd.methods import METHODS
 from bomd.methods.describe import describe, tables_of
 from bomd.recipes import find_recipe
 from bomd.runs import Run
-from bomd.typed import arguments
+from bomd.typed import arguments, nearest
+
+REFERENCE = "bomd"  # the method that others are compared with, unless another is asked for
 
 
 def configure(recipe: str, method: str | None = None, seed: int | None = None, overrides: Sequence[str] = ()) -> Config:
@@ -28,7 +31,7 @@ def configure(recipe: str, method: str | None = None, seed: int | None = None, o
     given += [f"seed={seed}"] if seed is not None else []
     config = load(find_recipe(recipe), METHODS, [*overrides, *given])
     for name, settings in config.settings.items():
-        arguments(METHODS[name], settings, name)
+        arguments(METHODS.outline(name), settings, name)
     own = {name: config.settings[name] for name in tables_of(config.method) if name in config.settings}
     return replace(config, settings=own)
 
@@ -54,6 +57,13 @@ def grid(
         for seed in seeds
     ]
     return list({config.key: config for config in configs}.values())
+
+
+def check_reference(name: str, configs: Sequence[Config]) -> None:
+    """Refuse a method to compare with that is not there; without several methods, or by default, it does not matter."""
+    methods = list(dict.fromkeys(config.method for config in configs))
+    if name != REFERENCE and name not in methods:
+        raise InputError(f"--reference {name!r} is none of the methods that are run.{nearest(name, methods)}")
 
 
 def cost(config: Config) -> float:

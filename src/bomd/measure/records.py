@@ -20,7 +20,7 @@ from bomd.data.noise import NoisyLabels
 from bomd.data.store import Store
 from bomd.errors import InputError
 from bomd.files import read_arrays, write_arrays
-from bomd.tables import Flags, LabelTable, rows_of
+from bomd.tables import Flags, LabelTable, brief, rows_of
 
 if TYPE_CHECKING:  # reports read records without PyTorch
     from bomd.methods.base import Prepared
@@ -53,6 +53,9 @@ class LabelRecord:
     neighbours: NDArray[np.int64] | None = None
     scores: NDArray[np.float32] | None = None
     classifier: NDArray[np.float32] | None = None
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     def save(self, path: Path) -> None:
         columns: dict[str, NDArray[Any]] = {

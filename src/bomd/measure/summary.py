@@ -197,7 +197,8 @@ def test_head(test: str) -> str:
 def summary_table(runs: Sequence[Run]) -> Table:
     """The rows as a table for the terminal."""
     rows = summary_rows(runs)
-    tests = list(dict.fromkeys(test for row in rows for test in row["tests"] if not held_out(test)))
+    every = list(dict.fromkeys(test for row in rows for test in row["tests"]))
+    tests = [test for test in every if not held_out(test)] or every
     several = len({row["experiment"] for row in rows}) > 1
     detected = any(row["detection"] for row in rows)
     relabelled = any(row["labels"] for row in rows)
@@ -209,11 +210,12 @@ def summary_table(runs: Sequence[Run]) -> Table:
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
-    headings = ["method", "seeds", *tests, "flagged"]
+    names = [test_head(test).replace(", ", ",\n") for test in tests]
+    headings = ["method", "seeds", *names, "flagged"]
     headings += ["flag\nAUROC"] * detected + ["label\nAUC"] * relabelled + ["time"]
     for heading in ["data"] * several + headings:
         side: Literal["left", "right"] = "left" if heading in ("data", "method") else "right"
-        whole = 13 if heading in tests else None  # an interval is of use only whole
+        whole = 13 if heading in names else None  # an interval is of use only whole
         table.add_column(heading, justify=side, overflow="fold", min_width=whole)
     for row in rows:
         cells = [row["experiment"]] * several + [row["method"], ", ".join(map(str, row["seeds"]))]

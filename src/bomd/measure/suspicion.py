@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bomd.clean.relabel import neighbour_mean
 from bomd.measure.records import LabelRecord
-from bomd.tables import Floats
+from bomd.tables import Floats, brief
 
 LEAST = 1e-3  # no label is held to be more certain than this: one wild guess must not outweigh many labels
 PRIOR = 2.0  # votes that the frequency of a class counts for beside those of the neighbours
@@ -36,6 +36,9 @@ class Suspicion:
     image: Floats
     entry: Floats
     rank: NDArray[np.int64]
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 def suspicion_of(record: LabelRecord) -> Suspicion:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bomd.clean.graph import Neighbours
+from bomd.clean.neighbours import Neighbours
 from bomd.measure.quality import share
 from bomd.tables import LabelTable
 

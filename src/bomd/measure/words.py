@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from bomd.measure.noise_curves import Gap, Grid, compare
+from bomd.measure.gap import Gap
+from bomd.measure.noise_curves import Grid, compare
 from bomd.measure.summary import Group, held_out, number, show, test_name
 
 DESCRIBED = 2  # methods that flag or change labels and are described; the sections below have them all
@@ -193,7 +194,7 @@ def _certainty(best: Group, second: Group, test: str) -> str:
         won = f"{best.label} is ahead in {gap.won} of {gap.count}"
         sentences.append(f"Seed by seed the difference is {signed(gap.mean)}{spread}; {won}.")
     if gap.low is not None and gap.high is not None:
-        verdict = "more than the choice of patients explains" if gap.certain > 0 else "so it may be chance"
+        verdict = f"more than {gap.explained} explains" if gap.certain > 0 else "so it may be chance"
         between = f"between {signed(gap.low)} and {signed(gap.high)} (95 %)"
         sentences.append(f"On resampled test patients the difference lies {between}, {verdict}.")
     return " ".join(sentences)
@@ -208,7 +209,7 @@ def _against_baseline(grid: Grid, noise: str, test: str) -> Point | None:
     better, worse = (", ".join(sides[sign]) or "none" for sign in (1, -1))
     unsure = len(gaps) - len(sides[1]) - len(sides[-1])
     lead = f"{len(sides[1])} of {len(gaps)} methods beat plain training ({grid.baselines[0]}) on {test_name(test)} "
-    lead += "by more than the choice of patients explains."
+    lead += f"by more than {next(iter(gaps.values())).explained} explains."
     text = f"Better: {better}. Worse: {worse}. For {unsure} the difference may be chance or was not tested."
     return _point(lead, text + _chance(len(gaps)))
 

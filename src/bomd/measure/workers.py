@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
+from bomd import progress, threads
 from bomd.config import Config
 from bomd.errors import InputError
 
@@ -51,10 +52,10 @@ def work(
     jobs = min(jobs, len(configs))
     gpus = visible_gpus()
     workers = [_Worker(command, root, number, jobs, gpus[number % len(gpus)] if gpus else "") for number in range(jobs)]
-    threads = [threading.Thread(target=worker.work_off, args=(tasks, configs, events)) for worker in workers]
+    hands = [threading.Thread(target=worker.work_off, args=(tasks, configs, events)) for worker in workers]
     try:
-        for thread in threads:
-            thread.start()
+        for hand in hands:
+            hand.start()
         left = len(configs)
         while left:
             event = events.get()
@@ -63,8 +64,8 @@ def work(
     finally:
         for worker in workers:
             worker.stop()
-        for thread in threads:
-            thread.join()
+        for hand in hands:
+            hand.join()
 
 
 class _Worker:
@@ -129,6 +130,7 @@ class _Worker:
                 raise OSError("stopped")
             if self._process is None:
                 self.log.parent.mkdir(parents=True, exist_ok=True)
+                gpu = {"CUDA_VISIBLE_DEVICES": self.gpu} if self.gpu else {}
                 with self.log.open("a") as log:
                     self._process = subprocess.Popen(  # noqa: S603 - this program itself
                         self.command,
@@ -136,7 +138,7 @@ class _Worker:
                         stdout=subprocess.PIPE,
                         stderr=log,
                         text=True,
-                        env=os.environ | ({"CUDA_VISIBLE_DEVICES": self.gpu} if self.gpu else {}),
+                        env=threads.for_worker(threads.cores() // self.at_once, os.environ | gpu),
                         start_new_session=True,  # an interrupt in the terminal is the parent's to handle
                     )
             return self._process
@@ -175,8 +177,10 @@ def _cause_of_death(code: int) -> str:
 
 def main() -> None:
     """Do runs until there are no more to do; whatever libraries print must not get between the answers."""
+    threads.settle()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    progress.enable()  # into the log, a line a minute
     tasks: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin, tasks), daemon=True).start()
     from bomd.measure import experiment  # noqa: F401 - before the first run, since PyTorch takes seconds
@@ -203,7 +207,6 @@ def _attempt(task: dict[str, Any]) -> tuple[str | None, bool]:
     from bomd.measure import experiment
     from bomd.methods import METHODS
 
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // task["at_once"]))
     runs.measure_anew(task["at_once"])
     try:
         experiment.run(parse(task["config"], METHODS), Path(task["root"]))

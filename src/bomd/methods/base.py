@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bomd.clean.graph import Neighbours
+from bomd.clean.neighbours import Neighbours
 from bomd.config import FitSettings
 from bomd.data.batches import Images
 from bomd.learn.backbone import Network

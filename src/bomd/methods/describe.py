@@ -18,7 +18,6 @@ from rich.text import Text
 
 from bomd.errors import InputError
 from bomd.methods import METHODS
-from bomd.methods.base import Method
 from bomd.typed import nearest
 
 
@@ -47,7 +46,7 @@ class Description:
     """A method in words.
 
     Attributes:
-        name: Its key in `METHODS`.
+        name: Its key in `METHODS`, or `package.module:Class`.
         line: The sentence that its docstring opens with.
         sections: What follows "Paper:", "Differs:", "Cost:" and the like, by that word.
         cost: Image presentations as a factor of plain cross-entropy; the mean where a range is given.
@@ -66,7 +65,7 @@ def describe(name: str) -> Description:
     """Read one method of `METHODS`."""
     if name not in METHODS:
         raise InputError(f"No method {name!r}.{nearest(name, METHODS)}")
-    kind = METHODS[name]
+    kind = METHODS.outline(name)
     text = inspect.cleandoc(kind.__doc__ or "")
     sections = _sections(text)
     return Description(
@@ -75,13 +74,19 @@ def describe(name: str) -> Description:
         sections,
         _factor(sections.get("Cost", "")),
         _settings(kind),
-        kind.variant_of,
+        base_of(name),
     )
+
+
+def base_of(name: str) -> str | None:
+    """The method whose settings one starts from, if it is a variant."""
+    base: str | None = getattr(METHODS.outline(name), "variant_of", None)
+    return base
 
 
 def tables_of(name: str) -> tuple[str, ...]:
     """The tables of a recipe that a method takes its settings from: that of its base first, then its own."""
-    base = METHODS[name].variant_of if name in METHODS else None
+    base = base_of(name) if name in METHODS else None
     return (name,) if base is None else (base, name)
 
 
@@ -148,7 +153,7 @@ def _factor(cost: str) -> float | None:
     return low if number[2] is None else (low + float(number[2])) / 2
 
 
-def _settings(kind: type[Method]) -> tuple[Setting, ...]:
+def _settings(kind: Any) -> tuple[Setting, ...]:
     hints = typing.get_type_hints(kind.__init__)
     meanings = _arguments(inspect.cleandoc(kind.__init__.__doc__ or ""))
     return tuple(

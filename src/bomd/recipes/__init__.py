@@ -8,10 +8,14 @@ from bomd.errors import InputError
 from bomd.typed import nearest
 
 
+def shipped_recipes() -> dict[str, Path]:
+    """The recipes in this folder, by name."""
+    return {file.stem: file for file in sorted(Path(__file__).parent.glob("*.toml"))}
+
+
 def find_recipe(name: str) -> Path:
     """The file of a recipe: a path, or the name of one in this folder."""
-    folder = Path(__file__).parent
-    shipped = {file.stem: file for file in folder.glob("*.toml")}
+    shipped = shipped_recipes()
     if name in shipped:
         return shipped[name]
     path = Path(name)

@@ -6,9 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any, Literal
 
 from bomd.config import Config, parse
 from bomd.errors import InputError
@@ -20,6 +18,9 @@ from bomd.methods import METHODS
 from bomd.methods.describe import describe
 from bomd.runs import Run
 from bomd.typed import arguments
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SPEED = ("accelerator", "kernels", "graphs", "fused", "resident")  # settings of the device that decide about time alone
 PLACES = ("lists", "reports")  # arguments of readers that say where a part of the data lies, beside those called root
@@ -181,7 +182,7 @@ def key_of(config: Config) -> str:
     asked to be do not count, and all ways to ask for no noise are one.
     """
     saved = effective(config.to_dict())
-    kind = METHODS[config.method]
+    kind = METHODS.outline(config.method)
     given: dict[str, Any] = {}
     for table in sorted(saved["settings"], key=lambda table: table == config.method):  # its base's first
         given |= saved["settings"][table]

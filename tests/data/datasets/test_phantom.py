@@ -11,6 +11,7 @@ import torch
 
 from bomd.data.datasets import phantom
 from bomd.data.datasets.classes import CHEXPERT, NIH
+from bomd.data.datasets.phantom import drawing
 from bomd.data.datasets.phantom.devices import wear
 from bomd.data.datasets.phantom.draws import Draws, identify, uniforms
 from bomd.data.datasets.phantom.hospitals import HOSPITALS
@@ -203,7 +204,7 @@ def test_images_depend_on_the_id_alone(north, images, monkeypatch):
     assert (phantom.render(north.ids[chosen], SIZE) == images[chosen]).all()
     for row in chosen:
         assert (phantom.render(north.ids[[row]], SIZE)[0] == images[row]).all()
-    monkeypatch.setitem(phantom._PIXELS_AT_ONCE, "cpu", 7 * SIZE**2)
+    monkeypatch.setitem(drawing._PIXELS_AT_ONCE, "cpu", 7 * SIZE**2)
     assert (phantom.render(north.ids[:200], SIZE) == images).all()
 
 

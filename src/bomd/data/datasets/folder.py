@@ -135,7 +135,7 @@ def read(
     columns = (id_column, label_column, patient_column, split_column)
     layout = describe(root, labels, images, classes, *columns, delimiter)
     for line in layout.summary():
-        say(line)
+        say(line, "table")
     ids = _texts(layout, layout.id_column)
     first = first_rows(ids)
     if len(first) < len(ids) and not drop_duplicates:

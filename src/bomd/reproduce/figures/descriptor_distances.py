@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from bomd.config import Config
@@ -17,6 +14,9 @@ from bomd.reproduce.artefact import Artefact, Cell, Drawing, Material, Setting, 
 from bomd.reproduce.figures import gather
 from bomd.reproduce.figures.gather import NO_NOISE, Done
 from bomd.reproduce.figures.style import BLUE, INK, SMALLEST, VERMILION, readable, small_multiples, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NAME = "descriptor-distances"
 DRAWN = "nearest"
@@ -30,6 +30,9 @@ def plan(setting: Setting) -> list[Config]:
 
 
 def make(material: Material) -> list[Sheet | Drawing]:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
     found = sorted(gather.done(material, lambda result: result.get("space")), key=lambda one: one.config.seed)
     gather.need(found, material, NAME)
     first = found[0]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from bomd.config import Config
@@ -43,6 +42,8 @@ def plan(setting: Setting) -> list[Config]:
 
 
 def make(material: Material) -> list[Sheet | Drawing]:
+    from matplotlib.lines import Line2D
+
     made = _find(material)
     classes = [(str(row[1]), row[3], row[4]) for row in made.rows if row[0] == "class"]
     descriptors = [row for row in made.rows if row[0] == "descriptor"]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from bomd.measure.significance import Sample
 from bomd.reproduce.figures.gather import LEVELS, NOISES, Noise
 from bomd.reproduce.figures.style import SMALLEST, Look, series
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 PLACES = {noise: place + place // len(LEVELS) for place, noise in enumerate(NOISES)}  # a gap after each group
 

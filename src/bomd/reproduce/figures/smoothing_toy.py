@@ -5,13 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
-from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from bomd.clean.detect import detect, scores_of
-from bomd.clean.graph import nearest_images
 from bomd.clean.relabel import relabel
 from bomd.config import Config
 from bomd.reproduce.artefact import Artefact, Drawing, Material, Setting, Sheet
@@ -49,6 +45,8 @@ def toy(seed: int) -> Toy:
     A point is its own only descriptor, and the class vectors are the directions of the two centres: what BoMD would
     learn if it learnt this space perfectly.
     """
+    from bomd.clean.graph import nearest_images  # PyTorch with it, which a list of figures can do without
+
     draws = np.random.default_rng(seed)
     first = np.repeat([True, False], POINTS)
     points = draws.normal(size=(2 * POINTS, 2)) + np.where(first[:, None], [[-CENTRE, 0.0]], [[CENTRE, 0.0]])
@@ -75,6 +73,10 @@ def plan(setting: Setting) -> list[Config]:
 
 
 def make(material: Material) -> list[Sheet | Drawing]:
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+    from matplotlib.lines import Line2D
+
     seed = material.setting.seeds[0]
     made = toy(seed)
     first = made.labels["true"] == 1

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.style import context
-from matplotlib.ticker import MaxNLocator
 
-from bomd.measure.figures import PALETTE
+from bomd.measure.palette import PALETTE
 from bomd.measure.significance import Sample
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 WIDTH = 3.3  # inches: one column of a paper with two, so that nothing is scaled down in print
 SMALLEST = 7.0  # points
@@ -75,6 +75,9 @@ def draw(height: float) -> Iterator[Figure]:
     Args:
         height: inches.
     """
+    from matplotlib.figure import Figure
+    from matplotlib.style import context
+
     with context(STYLE, after_reset=True):  # a user's own settings of matplotlib must not change a figure
         figure = Figure(figsize=(WIDTH, height), layout="constrained", dpi=300, facecolor="white")
         yield figure
@@ -114,6 +117,8 @@ def share_axis(axes: Axes, label: str = "", whole: bool = False) -> None:
     """
     bottom, top = (0.0, 1.0) if whole else axes.get_ylim()
     axes.set_ylim(max(bottom, 0.0) - ROOM * (bottom <= 0), min(top, 1.0) + ROOM * (top >= 1))
+    from matplotlib.ticker import MaxNLocator
+
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axes.set_ylabel(label)
     tidy(axes)

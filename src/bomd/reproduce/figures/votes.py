@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from matplotlib.ticker import MaxNLocator
-
 from bomd.config import Config
 from bomd.measure.significance import Sample
 from bomd.reproduce.artefact import Artefact, Cell, Drawing, Material, Setting, Sheet
@@ -31,6 +29,8 @@ def plan(setting: Setting) -> list[Config]:
 
 
 def make(material: Material) -> list[Sheet | Drawing]:
+    from matplotlib.ticker import MaxNLocator
+
     found = gather.done(material, lambda result: result.get("votes"))
     gather.need(found, material, NAME)
     by_noise = gather.by_noise(found, NOISES)

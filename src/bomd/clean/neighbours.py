@@ -1,0 +1,36 @@
+"""The lists of nearest images that a search returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bomd.tables import Floats
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """The nearest images of Q images, nearest first.
+
+    Attributes:
+        indices: (Q, K) row numbers; -1 where there are fewer than K.
+        distances: (Q, K) distance of the closest pair of descriptors; infinite where there is no image.
+        recall: share of the true neighbours that was found, measured on a sample; 1 where the search is exact.
+    """
+
+    indices: Rows
+    distances: Floats
+    recall: float = 1.0
+
+    def __repr__(self) -> str:
+        found = "" if self.recall == 1 else f", recall {self.recall:.3f}"
+        return f"Neighbours of {len(self.indices):,} images, {self.indices.shape[1]} each{found}"
+
+    def put(self, places: slice | NDArray[Any], found: Neighbours) -> None:
+        """Fill in the rows at `places`."""
+        self.indices[places], self.distances[places] = found.indices, found.distances

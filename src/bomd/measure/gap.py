@@ -1,0 +1,40 @@
+"""How far one method is ahead of another, and whether that is more than chance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Mean AUC of a method minus that of another on the same data.
+
+    Attributes:
+        mean: Over the seeds that both have.
+        std: Sample standard deviation over these seeds; None for one.
+        won: Seeds in which the method is ahead.
+        count: Seeds that both have.
+        low: Lower end of the 95 % interval over test patients; likewise `high`. None where it was not computed.
+        over_seeds: What `bomd.measure.significance.verdict` says; None for a single seed, which it cannot judge.
+    """
+
+    mean: float
+    std: float | None
+    won: int
+    count: int
+    low: float | None = None
+    high: float | None = None
+    over_seeds: int | None = None
+
+    @property
+    def certain(self) -> int:
+        """1 or -1 where neither the choice of test patients nor, with several, that of seeds explains it, else 0."""
+        if self.low is None or self.high is None:
+            return 0
+        over_patients = int(self.low > 0) - int(self.high < 0)
+        return over_patients if self.over_seeds in (None, over_patients) else 0
+
+    @property
+    def explained(self) -> str:
+        """What a certain difference is more than."""
+        return "the choice of patients" if self.over_seeds is None else "the choice of patients and seeds"

@@ -1,0 +1,52 @@
+"""Code of one's own, named `package.module:name`: a method or a logger that is no part of this package."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from bomd.errors import InputError
+
+
+def names(text: str) -> bool:
+    """Whether a text is written as `package.module:name`."""
+    return re.fullmatch(r"\w+(\.\w+)*:\w+", text) is not None
+
+
+def find(text: str, what: str) -> Any:
+    """Import what a text names, from what is installed or from the working directory.
+
+    Args:
+        text: `package.module:name`.
+        what: A word for errors, such as "method".
+    """
+    _look_here()
+    module, _, name = text.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InputError(
+            f"Cannot import {what} {text!r}: {error}. Write it as package.module:name, of a package that is installed "
+            "or lies in the working directory."
+        ) from error
+
+
+def source(text: str) -> str:
+    """The file that a text names something of, read whole; empty where it cannot be found."""
+    _look_here()
+    try:
+        spec = find_spec(text.partition(":")[0])
+    except (ImportError, ValueError):
+        return ""
+    return Path(spec.origin).read_text("utf-8") if spec is not None and spec.has_location and spec.origin else ""
+
+
+def _look_here() -> None:
+    """A command's path is that of the program; what is installed goes before what lies around."""
+    here = str(Path.cwd())
+    if "" not in sys.path and here not in sys.path:
+        sys.path.append(here)

@@ -1,0 +1,100 @@
+"""How many cores there are to use, and how threads wait for one another: decided before PyTorch is loaded.
+
+OpenMP's threads wait by spinning. Where other programs want the same cores, a thread that spins keeps from work the
+very thread that it waits for, and small networks train ten to ninety times as slowly. Threads that sleep while they
+wait cost a little on an idle machine and nothing worse on a busy one.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+SHARE = "BOMD_CORES"  # cores that a process may use, where several share a machine by agreement
+WAITING = {
+    "OMP_WAIT_POLICY": "PASSIVE",  # GNU's OpenMP, which PyTorch comes with
+    "KMP_BLOCKTIME": "0",  # Intel's and LLVM's, milliseconds
+    "OPENBLAS_THREAD_TIMEOUT": "4",  # NumPy's BLAS, as a power of two of processor cycles
+}
+
+
+def cores() -> int:
+    """Processor cores that this process may use: those it may run on, as far as a container's quota goes."""
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = quota(Path("/sys/fs/cgroup"), _own_group())
+    if limit is not None:
+        own = min(own, max(1, math.floor(limit)))
+    given = os.environ.get(SHARE, "")
+    return min(own, max(1, int(given))) if given.isdigit() else own
+
+
+def settle() -> None:
+    """Set how threads wait and how many there are, unless somebody has, or PyTorch is loaded and would not notice."""
+    if "torch" not in sys.modules:
+        for name, value in settings(cores()).items():
+            os.environ.setdefault(name, value)
+
+
+def settings(share: int) -> dict[str, str]:
+    """Environment variables for a process that may use this many cores."""
+    count = str(max(1, share))
+    return {**WAITING, "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count}
+
+
+def for_worker(share: int, environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process that shares the machine with others: never more threads than its share of cores.
+
+    Args:
+        share: Cores of its own.
+        environment: What it would inherit; fewer threads than its share, and ways of waiting, stay as they are there.
+    """
+    wanted = settings(share)
+    kept = {name: environment[name] for name in wanted if name in environment}
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        if not kept.get(name, "").isdigit() or int(kept[name]) > share:
+            kept.pop(name, None)
+    return {**environment, **wanted, **kept, SHARE: str(max(1, share))}
+
+
+def busy() -> float:
+    """How many programs want a core for each core that there is, over the last minute; 0 where it is not known."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 0.0
+
+
+def quota(root: Path, group: str) -> float | None:
+    """Cores that a container lets its processes use: the tightest limit of a control group and those around it.
+
+    Args:
+        root: Where the system shows control groups.
+        group: The path of this process's own below it.
+    """
+    found, folder = [], root / group
+    for place in (folder, *folder.parents):
+        if place.is_relative_to(root):
+            found += _limit(place / "cpu.max")
+    try:  # as older systems write it
+        allowed, period = (int((root / "cpu" / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+        found += [allowed / period] if allowed > 0 else []
+    except (OSError, ValueError):
+        pass
+    return min(found, default=None)
+
+
+def _own_group() -> str:
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line[3:].lstrip("/") for line in lines if line.startswith("0::")), "")
+
+
+def _limit(file: Path) -> list[float]:
+    """Microseconds of processor time in each period, as a number of cores; nothing where there is no limit."""
+    try:
+        allowed, period = file.read_text().split()
+        return [] if allowed == "max" else [int(allowed) / int(period)]
+    except (OSError, ValueError):
+        return []

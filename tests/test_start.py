@@ -1,0 +1,57 @@
+"""Commands that compute nothing start without what takes seconds to load."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("torch", "sklearn", "lightning_fabric", "transformers")
+COMMANDS = {
+    "--help": 0,
+    "--version": 0,
+    "methods": 0,
+    "methods bomd": 0,
+    "reproduce --list": 0,
+    "review nowhere": 2,
+    "decisions nowhere": 2,
+    "convert nowhere -o x.csv": 2,
+    "report nowhere": 2,
+    "tables nowhere.jsonl nowhere": 2,
+    "verify folder --root nowhere": 2,
+    "labels nih --root nowhere": 2,
+}
+
+
+def test_what_computes_nothing_loads_no_heavy_package(tmp_path: Path) -> None:
+    """One process does all of them in turn and says after each what it has loaded by then."""
+    script = f"""
+import contextlib, io, json, sys
+from bomd.cli import main
+for words in {list(COMMANDS)}:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            main(words.split())
+        except SystemExit as stop:
+            code = stop.code
+    print(json.dumps([words, code, [name for name in {HEAVY} if name in sys.modules]]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert found == [[words, code, []] for words, code in COMMANDS.items()]
+
+
+@pytest.mark.parametrize("words", [["methods"]])
+def test_they_take_little_processor_time(words: list[str]) -> None:
+    """Of this machine as it is: what `import torch` alone takes is more, busy or not."""
+    script = "import sys, time\n{}\nprint(time.process_time(), file=sys.stderr)"
+    own = "from bomd.cli import main\ntry: main({})\nexcept SystemExit: pass"
+    spent = [
+        float(subprocess.run([sys.executable, "-c", script.format(text)], capture_output=True, text=True).stderr)
+        for text in (own.format(words), "import torch")
+    ]
+    assert spent[0] < spent[1]
