@@ -40,6 +40,7 @@ class FitSettings:
     schedule: Literal["constant", "cosine", "onecycle"] = "constant"
     clip: float = 0.0  # largest gradient norm of a network; 0 leaves gradients alone
     augment: Literal["none", "light", "paper", "release"] = "paper"
+    abnormality: float = 0.0  # share of "No Finding" in every finding's prediction, 0 to 1; see learn/abnormality.py
     select: Literal["last", "best"] = "last"  # "best" looks at the held-out patients, never at a test set
 
 
@@ -139,6 +140,8 @@ def _check_ranges(config: Config, where: str) -> None:
         raise InputError(f"{where}: size must be at most {LARGEST_SIZE}, not {config.images.size}.")
     if not all(0 <= beta < 1 for beta in fit.betas):
         raise InputError(f"{where}: betas must be at least 0 and below 1, not {', '.join(map(str, fit.betas))}.")
+    if not 0 <= fit.abnormality <= 1:
+        raise InputError(f"{where}: abnormality must lie from 0 to 1, not {fit.abnormality:g}.")
     smallest = {
         "seed": (config.seed, 0),
         "minimum_positives": (config.minimum_positives, 1),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bomd.data import noise
-from bomd.data.noise import NOISES, NoisyLabels, report_mining, symmetric, within
+from bomd.data.noise import NOISES, NoisyLabels, report_mining, sparse, symmetric, within
 from bomd.errors import InputError
 from bomd.tables import NO_FINDING, LabelTable
 
@@ -222,3 +222,28 @@ def test_saved_noise_comes_back_whole(kind, tmp_path):
 def test_bad_input_is_refused(call, message):
     with pytest.raises(InputError, match=message):
         call(realistic(20))
+
+
+def test_sparse_noise_makes_one_mistake_in_each_affected_row() -> None:
+    """Added, dropped or swapped, with "No Finding" right afterwards, and unknown labels left alone."""
+    random = np.random.default_rng(1)
+    values = (random.random((3000, 5)) < 0.25).astype(np.float32)
+    values[:, 4] = ~values[:, :4].any(axis=1)
+    values[7, 1] = np.nan
+    table = LabelTable(np.asarray([f"i{row}" for row in range(3000)]), ("a", "b", "c", "d", NO_FINDING), values)
+    found = sparse(table, seed=3)
+    changed = found.changed[:, :4]
+    rows = changed.any(axis=1)
+    assert rows.sum() == 600
+    given, clean = found.noisy.values[rows, :4], values[rows, :4]
+    added, dropped = ((given == 1) & (clean == 0)).sum(axis=1), ((given == 0) & (clean == 1)).sum(axis=1)
+    assert set(zip(added.tolist(), dropped.tolist(), strict=True)) == {(1, 0), (0, 1), (1, 1)}
+    np.testing.assert_array_equal(found.noisy.values[~rows], values[~rows])
+    np.testing.assert_array_equal(found.noisy.values[:, 4], ~(found.noisy.values[:, :4] == 1).any(axis=1))
+    assert np.isnan(found.noisy.values[7, 1])
+    ill = (clean == 1).any(axis=1)
+    for pair in ((1, 0), (0, 1), (1, 1)):  # each kind equally likely where all are possible
+        share = np.mean([(a, d) == pair for a, d in zip(added[ill], dropped[ill], strict=True)])
+        assert abs(share - 1 / 3) < 0.08
+    with pytest.raises(InputError, match="rows"):
+        sparse(table, seed=0, rows=1.5)

@@ -292,6 +292,9 @@ def effective(config: Mapping[str, Any]) -> dict[str, Any]:
     if not outside.names(method):  # of one from outside, which may not be here, a run keeps no other settings anyway
         own = {name: settings for name, settings in own.items() if name in tables_of(method)}
     settings: dict[str, Any] = _without_roots({**config, "settings": own})
+    fit = settings.get("fit")
+    if isinstance(fit, dict) and not fit.get("abnormality"):  # older records do not know it
+        settings["fit"] = {key: value for key, value in fit.items() if key != "abnormality"}
     return settings
 
 

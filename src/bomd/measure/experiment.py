@@ -22,6 +22,7 @@ from bomd.data.store import Store, pack
 from bomd.errors import InputError
 from bomd.files import write_json
 from bomd.learn import card, model
+from bomd.learn.abnormality import share_abnormality
 from bomd.learn.backbone import Network
 from bomd.learn.device import Device, make_fabric
 from bomd.learn.engine import History, derive, fit, predict
@@ -36,7 +37,7 @@ from bomd.measure.thresholds import choose_thresholds
 from bomd.methods import METHODS
 from bomd.methods.base import Context, Method, NoiseLevel
 from bomd.methods.describe import in_use
-from bomd.tables import LabelTable
+from bomd.tables import NO_FINDING, LabelTable
 from bomd.typed import arguments, convert, nearest
 
 HELD_OUT = "validation"  # the name under which held-out patients appear among the test sets
@@ -111,7 +112,7 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
         scores = predict(method, networks, views[name]).numpy()
         return with_joint_classes(LabelTable(truths[name].ids, given.classes, scores), truths[name])
 
-    inputs = (config.to_dict(), images.fingerprint, prepared.targets, str(fabric.device))
+    inputs = (config.to_dict(), images.fingerprint, prepared.targets, prepared.weights, str(fabric.device))
     with stages.enter("classifier", *inputs) as stage:
         networks, history = fit(
             method,
@@ -125,6 +126,8 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
             what="train classifier",
             validate=(lambda trained: mean_auc(validation, score(HELD_OUT, trained))) if len(validation) else None,
         )
+    if config.fit.abnormality:
+        _share_abnormality(method, networks, images, given.classes, config.fit.abnormality)
     predictions = {name: score(name, networks) for name in truths}
     own = predict(method, networks, images).numpy()
     truths = {name: truth.align(predictions[name].classes) for name, truth in truths.items()}
@@ -178,6 +181,15 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
     return this
 
 
+def _share_abnormality(
+    method: Method, networks: Sequence[Network], images: Images, classes: Sequence[str], share: float
+) -> None:
+    """Fold "No Finding" into the findings of every network that predicts."""
+    for network in method.deployed(networks):
+        logits = predict(method, [network], images, score=lambda own, pixels: own[0](pixels))
+        share_abnormality(network, logits, classes.index(NO_FINDING), share)
+
+
 def make_method(config: Config) -> Method:
     """The method of a recipe with its settings, every name and type checked."""
     kind = METHODS[config.method]
@@ -220,7 +232,12 @@ def check(config: Config, method: Method, train: LabelTable) -> None:
     """Find out what cannot work before hours go into images: labels, noise, backbone and weights."""
     method.check(train)
     plan_noise(config, train)
-    method.build(len(train.classes), config.fit, seed=0)
+    networks = method.build(len(train.classes), config.fit, seed=0)
+    if config.fit.abnormality:
+        if NO_FINDING not in train.classes:
+            raise InputError(f'fit.abnormality needs a class "{NO_FINDING}", which these labels do not have.')
+        for network in method.deployed(networks):
+            share_abnormality(network, torch.zeros(2, len(train.classes)), 0, share=0.0)  # says if it cannot
 
 
 def rehearse(config: Config, tables: Mapping[str, LabelTable], fabric: Device) -> None:

@@ -1,0 +1,170 @@
+"""bomd-plus: who judges whom, what is learnt, and the limits in which it is plain training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bomd.clean import opinion as opinions
+from bomd.clean.rates import Rates
+from bomd.config import DeviceSettings, FitSettings
+from bomd.data.batches import Images
+from bomd.data.datasets import phantom
+from bomd.data.noise import symmetric
+from bomd.data.store import pack
+from bomd.errors import InputError
+from bomd.learn.engine import fit, make_fabric
+from bomd.methods import crossfit
+from bomd.methods.base import Context, Method, masked_cross_entropy
+from bomd.methods.bomd_plus import BomdPlus, weighted_cross_entropy
+from bomd.methods.crossfit import cross_fit
+from bomd.runs import Stages
+from bomd.tables import LabelTable
+
+FABRIC = make_fabric(DeviceSettings(accelerator="cpu"))
+FIT = FitSettings(backbone="small", weights="none", epochs=1, batch=16, rate=1e-3, eps=1e-8, augment="light")
+
+
+def some_phantoms(folder: Path, count: int = 96) -> tuple[LabelTable, Context]:
+    """Phantoms of 32 pixels, three images of each patient, one label unknown."""
+    table = phantom.read(count=count)
+    values = table.values.copy()
+    values[5, 2] = np.nan
+    patients = np.asarray([f"p{row // 3}" for row in range(count)])
+    table = replace(table.replace(values), patients=patients)
+    store = pack(table, folder / "store", 32, render=phantom.render)
+    return table, Context(Images(store, table.ids, FABRIC.device), FIT, FABRIC, 0, Stages(folder / "stages"))
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory: pytest.TempPathFactory) -> tuple[LabelTable, Context]:
+    return some_phantoms(tmp_path_factory.mktemp("plus"))
+
+
+def test_nobody_is_judged_by_a_network_that_saw_the_patient(
+    train: tuple[LabelTable, Context], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Follow the images through training and scoring, and compare patients; every image is scored once."""
+    table, context = train
+    patient_of = dict(zip(table.ids.tolist(), table.groups.tolist(), strict=True))
+    seen: list[set[str]] = []
+    scored: list[str] = []
+
+    def watched_fit(learner: object, images: Images, *rest: object, **named: object) -> object:
+        seen.append({patient_of[name] for name in images.ids.tolist()})
+        return fit(learner, images, *rest, **named)  # type: ignore[arg-type]
+
+    def watched_predict(learner: object, networks: object, images: Images, **named: object) -> torch.Tensor:
+        assert not seen[-1] & {patient_of[name] for name in images.ids.tolist()}
+        scored.extend(images.ids.tolist())
+        return torch.zeros(len(images), len(table.classes))
+
+    monkeypatch.setattr(crossfit, "fit", watched_fit)
+    monkeypatch.setattr(crossfit, "predict", watched_predict)
+    cross_fit(table, replace(context, stages=Stages(tmp_path)), 3)
+    assert len(seen) == 3
+    assert sorted(scored) == sorted(table.ids.tolist())
+
+
+def test_labels_are_learnt_to_the_bit_where_errors_fall_anywhere(
+    train: tuple[LabelTable, Context], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every image then counts alike, so that the loss is plain cross-entropy."""
+    table, context = train
+    count = len(table.classes)
+    anywhere = Rates(np.full(count, 0.03), np.full(count, 0.1))
+    monkeypatch.setattr(opinions, "estimate_rates", lambda *_: anywhere)
+    method = BomdPlus()
+    prepared = method.prepare(table, context)
+    np.testing.assert_array_equal(prepared.targets, table.values)
+    random = torch.Generator().manual_seed(0)
+    logits = torch.randn(16, count, generator=random)
+    targets, index = torch.as_tensor(table.values[:16]), torch.arange(16)
+    torch.testing.assert_close(method.loss(logits, targets, index), masked_cross_entropy(logits, targets))
+    assert any("as they are given" in note for note in prepared.notes)
+
+
+def test_suspect_images_are_softened_and_count_for_less(
+    train: tuple[LabelTable, Context], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, context = train
+    count = len(table.classes)
+    monkeypatch.setattr(
+        opinions, "estimate_rates", lambda *_: Rates(np.full(count, 0.1), np.full(count, 0.1), affected=0.3)
+    )
+    prepared = BomdPlus().prepare(table, context)
+    assert prepared.weights is not None
+    assert prepared.weights.mean() == pytest.approx(1)
+    assert prepared.weights.min() < prepared.weights.max()
+    known = ~np.isnan(table.values)
+    assert (prepared.targets[known] != table.values[known]).any()
+    assert ((prepared.targets[known] >= 0) & (prepared.targets[known] <= 1)).all()
+    np.testing.assert_array_equal(np.isnan(prepared.targets), ~known)
+    plain = BomdPlus(soften=False, weigh=False).prepare(table, context)
+    np.testing.assert_array_equal(plain.targets, table.values)
+    np.testing.assert_array_equal(plain.weights, np.ones((len(table), 1)))
+
+
+def test_the_weighted_loss_by_hand() -> None:
+    """Logits 0 cost ln 2 a label; weights 2 and 0 leave the first image, twice, and NaN does not count."""
+    logits = torch.zeros(2, 3)
+    targets = torch.tensor([[1.0, 0.0, torch.nan], [1.0, 1.0, 1.0]])
+    found = weighted_cross_entropy(logits, targets, torch.tensor([[2.0], [0.0]]))
+    assert float(found) == pytest.approx(2 * 2 * np.log(2) / 5)
+
+
+def test_votes_and_descriptors_run(train: tuple[LabelTable, Context]) -> None:
+    table, context = train
+    found = BomdPlus(votes=0.5, neighbours=5, evidence="descriptors").prepare(table, context)
+    assert found.neighbours is not None
+    assert found.neighbours.indices.shape == (len(table), 5)
+    fold_of = crossfit.split_into_folds(table, 2, crossfit.derive(context.seed, "folds"))
+    assert (fold_of[found.neighbours.indices] == fold_of[:, None]).all()
+
+
+@pytest.mark.parametrize("classes", [1, 2])
+def test_few_classes_and_none_called_no_finding(
+    train: tuple[LabelTable, Context], tmp_path: Path, classes: int
+) -> None:
+    table, context = train
+    small = table.align(table.classes[:classes])
+    prepared = BomdPlus().prepare(small, replace(context, stages=Stages(tmp_path)))
+    assert prepared.targets.shape == (len(table), classes)
+    assert prepared.opinion is not None
+    assert sorted(prepared.opinion.rank.tolist()) == list(range(1, len(table) + 1))
+
+
+def test_too_few_patients_are_refused(train: tuple[LabelTable, Context]) -> None:
+    table, context = train
+    with pytest.raises(InputError, match="patients are too few"):
+        BomdPlus(folds=2).prepare(replace(table, patients=np.asarray(["same"] * len(table))), context)
+
+
+@pytest.mark.slow
+def test_wrong_images_are_found_and_wrong_labels_fall(tmp_path: Path) -> None:
+    """On generated images with whole wrong rows, accepting every proposal leaves fewer wrong labels."""
+    table = phantom.read(count=1200)
+    noisy = symmetric(table, 0.3, 0.4, seed=0).noisy
+    store = pack(table, tmp_path / "store", 32, render=phantom.render)
+    images = Images(store, table.ids, FABRIC.device)
+    settings = replace(FIT, epochs=4, batch=32, rate=2e-3)
+    prepared = BomdPlus().prepare(noisy, Context(images, settings, FABRIC, 0, Stages(tmp_path / "stages")))
+    found = prepared.opinion
+    assert found is not None
+    wrong = noisy.values != table.values
+    assert wrong[np.argsort(found.rank)[:100]].any(axis=1).mean() > 0.9
+    assert (found.proposed != table.values).sum() < 0.6 * wrong.sum()
+
+
+def test_it_is_a_method_like_any_other() -> None:
+    assert issubclass(BomdPlus, Method)
+    with pytest.raises(InputError, match="folds"):
+        BomdPlus(folds=1)
+    with pytest.raises(InputError, match="effort"):
+        BomdPlus(effort=0)
+    with pytest.raises(InputError, match="votes"):
+        BomdPlus(votes=1.5)
