@@ -259,7 +259,7 @@ class TestTraining:
         (["labels.csv", "--set", "split=train"], "takes all rows"),
         (["labels.csv", "--set", "colour=red"], "unknown key 'colour'"),
         (["labels.csv", "--features", "gone.npy"], "Cannot read features"),
-        (["labels.csv", "--size", "4"], "at least 32"),
+        (["labels.csv", "--size", "4"], "need 32 to"),
     ],
 )
 def test_mistakes_are_one_line(
