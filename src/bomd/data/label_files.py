@@ -20,7 +20,8 @@ from bomd.data.cells import original
 from bomd.data.compact import read_compactly
 from bomd.errors import InputError
 
-TABLES = (".csv", ".tsv", ".parquet", ".xlsx")
+WORKBOOK = ".xlsx"
+TABLES = (".csv", ".tsv", ".parquet", WORKBOOK)
 UTF_8, WINDOWS = "utf-8-sig", "cp1252"
 LARGEST_WORKBOOK = 1 << 30  # bytes of a workbook, unpacked
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bomd.data.datasets.folder import WORKBOOK
+from bomd.data.label_files import WORKBOOK
 from bomd.errors import InputError
 from bomd.exchange import (
     cleanlab,

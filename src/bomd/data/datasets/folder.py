@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bomd.data.datasets.layout import check_folder
 from bomd.data.image_files import ImageIndex, told
-from bomd.data.label_files import TABLES, WINDOWS, encoding_of, kind_of, read_table
+from bomd.data.label_files import TABLES, WINDOWS, WORKBOOK, encoding_of, kind_of, read_table
 from bomd.data.split import split_by_patient
 from bomd.errors import InputError
 from bomd.progress import say
@@ -36,7 +36,6 @@ _LABELS = ("labels", "label", "findinglabels", "findings", "finding", "classes",
 _NO_CLASS = ("age", "patientage", "sex", "patientsex", "gender", "patientgender", "followup", "fold", *_ID)
 _SPLIT_NAMES = {"training": "train", "val": "validation", "valid": "validation", "dev": "validation"}
 _WORDS = {"": np.nan, "na": np.nan, "nan": np.nan, "true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
-WORKBOOK = ".xlsx"  # taken where there is no other table
 _MOST_CLASSES = 1000  # more than that is a column of something else
 
 
@@ -232,7 +231,7 @@ def _label_file(root: Path, labels: Path | None) -> Path:
             raise InputError(f"No label file {labels}, neither here nor in {root}.")
         return file
     tables = sorted(path for path in root.iterdir() if path.suffix.lower() in TABLES)
-    tables = [path for path in tables if path.suffix.lower() != WORKBOOK] or tables
+    tables = [path for path in tables if path.suffix.lower() != WORKBOOK] or tables  # taken where there is no other
     if len(tables) != 1:
         found = ", ".join(path.name for path in tables[:5]) or f"no {', '.join(TABLES)} file"
         raise InputError(f"{root} holds {found}: {_pass('labels', 'FILE')}.")
