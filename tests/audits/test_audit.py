@@ -260,6 +260,8 @@ class TestTraining:
         (["labels.csv", "--set", "colour=red"], "unknown key 'colour'"),
         (["labels.csv", "--features", "gone.npy"], "Cannot read features"),
         (["labels.csv", "--size", "4"], "at least 32"),
+        (["labels.csv", "--size", "100000"], "at most 8192"),
+        (["labels.csv", "--minutes", "nan"], "must be a number above 0"),
     ],
 )
 def test_mistakes_are_one_line(
