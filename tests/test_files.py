@@ -6,13 +6,14 @@ import resource
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bomd.errors import InputError
-from bomd.files import fingerprint, read_arrays, read_json, replacing, write_arrays, write_json
+from bomd.files import fingerprint, read_array, read_arrays, read_json, replacing, write_arrays, write_json
 
 
 def test_failure_inside_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
@@ -64,6 +65,25 @@ def test_arrays_come_back_and_objects_are_refused(tmp_path: Path) -> None:
     (tmp_path / "c.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:50])
     with pytest.raises(InputError, match="Cannot read"):
         read_arrays(tmp_path / "c.npz")
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_damaged_array_is_one_line(tmp_path: Path, mapped: bool) -> None:
+    """Cut at every byte of its head and flipped at each: numpy raises many kinds, all become one."""
+    path = tmp_path / "a.npy"
+    np.save(path, np.arange(6, dtype=np.float32).reshape(2, 3))
+    whole = path.read_bytes()
+    assert read_array(path, mapped=mapped).tolist() == [[0, 1, 2], [3, 4, 5]]
+    for place in range(0, len(whole) - 24, 3):
+        path.write_bytes(whole[:place])
+        with pytest.raises(InputError, match="Cannot read"):
+            read_array(path, mapped=mapped)
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        with suppress(InputError):  # padding may change without harm; anything else is refused in one line
+            read_array(path, mapped=mapped)
+    np.savez(tmp_path / "several.npz", a=np.zeros(1))
+    with pytest.raises(InputError, match="several arrays"):
+        read_array(tmp_path / "several.npz", mapped=mapped)
 
 
 def test_fingerprint_sees_values_shapes_and_text() -> None:

@@ -57,8 +57,9 @@ class Run:
 
     @property
     def asked(self) -> int:
-        """When it was finished or last asked for; higher is later."""
-        return (self.directory / "result.json").stat().st_mtime_ns
+        """When it was last asked for; higher is later."""
+        path = self.directory / "config.json"
+        return path.stat().st_mtime_ns if path.exists() else 0
 
     def saved(self) -> dict[str, Any]:
         """What was written when the run was started: format, code, settings and data."""
@@ -195,9 +196,7 @@ def start(root: Path, config: Config, data: Data | None = None) -> Run:
         saved["data"] = {name: known[name] | part for name, part in now.items()}
     if not run.finished:
         saved |= {"format": FORMAT, "code": code_fingerprint(config.method), "config": config.to_dict()}
-    write_json(run.directory / "config.json", saved)
-    if run.finished:
-        (run.directory / "result.json").touch()  # of several runs with these settings, this one counts
+    write_json(run.directory / "config.json", saved)  # also if it is finished: of several, the last asked for counts
     return run
 
 

@@ -259,7 +259,9 @@ class TestTraining:
         (["labels.csv", "--set", "split=train"], "takes all rows"),
         (["labels.csv", "--set", "colour=red"], "unknown key 'colour'"),
         (["labels.csv", "--features", "gone.npy"], "Cannot read features"),
-        (["labels.csv", "--size", "4"], "need 32 to"),
+        (["labels.csv", "--size", "4"], "need 32 to 8192"),
+        (["labels.csv", "--size", "100000"], "need 32 to 8192"),
+        (["labels.csv", "--minutes", "nan"], "must be a number above 0"),
     ],
 )
 def test_mistakes_are_one_line(

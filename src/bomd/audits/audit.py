@@ -206,7 +206,7 @@ def plan(
             progress.say(line)
     side = choice.size if choice is not None else size or PICTURES
     if not SMALLEST <= side <= LARGEST_SIZE:
-        raise InputError(f"--size is {side}, but images need {SMALLEST} to {LARGEST_SIZE} pixels.")
+        raise InputError(f"--size is {side}, but images need at least {SMALLEST} and at most {LARGEST_SIZE} pixels.")
     for note in notes:
         progress.say(f"Note: {note}")
     return Plan(given, labels, place, request, choice, vectors, seed, side, tuple(notes))

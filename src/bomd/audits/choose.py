@@ -116,7 +116,7 @@ def choose(
     if minutes is not None and not 0 < minutes < math.inf:
         raise InputError(f"--minutes is {minutes:g}, but must be a number above 0.")
     if size is not None and not SMALLEST <= size <= LARGEST_SIZE:
-        raise InputError(f"--size is {size}, but images need {SMALLEST} to {LARGEST_SIZE} pixels.")
+        raise InputError(f"--size is {size}, but images need at least {SMALLEST} and at most {LARGEST_SIZE} pixels.")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     limit = 60 * (minutes or MINUTES[device])
     ask = measure or time_a_step
