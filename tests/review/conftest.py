@@ -28,7 +28,7 @@ from bomd.files import write_json
 from bomd.measure.records import LabelRecord
 from bomd.review.decisions import FILE, Journal
 from bomd.review.evidence import Evidence, open_evidence
-from bomd.review.guard import HEADERS
+from bomd.review.guard import COOKIE, HEADERS, Guard
 from bomd.review.server import Pages, make_app
 from bomd.tables import LabelTable
 
@@ -130,7 +130,7 @@ class Browser:
     """Speaks to the application itself, so that paths arrive as they are and a fault inside it is raised here."""
 
     def __init__(self, app: Any) -> None:
-        self.app = app
+        self.app, self.room = app, app.room
         self.headers = {"host": f"127.0.0.1:{PORT}", "origin": HOME}
         self.loop = asyncio.new_event_loop()
 
@@ -151,6 +151,7 @@ class Browser:
         headers: dict[str, str] | None = None,
     ) -> Answer:
         address, _, query = path.partition("?")
+        address = self.room + address.removeprefix("/")
         query = urlencode(params) if params else query
         sent = dict(self.headers)
         if json is not None:
@@ -195,9 +196,11 @@ def client() -> Client:
     def visit(run: Path, *, cookie: bool = True) -> Iterator[Browser]:
         evidence = open_evidence(run)
         journal = Journal(run / FILE, evidence.classes)
-        browser = Browser(make_app(Pages(evidence, journal), TOKEN, PORT))
+        guard = make_app(Pages(evidence, journal), TOKEN, PORT)
+        assert isinstance(guard, Guard)
+        browser = Browser(guard)
         if cookie:
-            browser.headers["cookie"] = f"other=1; bomd-review-{PORT}={TOKEN}"
+            browser.headers["cookie"] = f"other=1; {COOKIE}={guard.ticket}"
         try:
             yield browser
         finally:

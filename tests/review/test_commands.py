@@ -42,8 +42,10 @@ def test_decisions_of_two_people_are_written_and_counted(run: Path, tmp_path: Pa
     assert "Ada: 3 images" in said
     assert "Grace [b]: 3 images" in said
     assert "Cohen's kappa over 3 images that several people judged: " in said
-    with (tmp_path / "mine.csv").open(newline="", encoding="utf-8") as stream:
-        assert sum(line["reviewers"] == "2" for line in csv.DictReader(stream)) == 3
+    with (tmp_path / "mine-details.csv").open(newline="", encoding="utf-8") as stream:
+        lines = list(csv.DictReader(stream))
+    assert len({line["id"] for line in lines}) == 3
+    assert {line["reviewers"] for line in lines} == {"Ada|Grace [b]"}
 
 
 def test_without_decisions_the_given_labels_are_written(run: Path) -> None:

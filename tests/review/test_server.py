@@ -31,7 +31,7 @@ def test_the_queue_and_its_evidence(page: Any, evidence: Evidence) -> None:
     assert len(facts["neighbours"]) == 10
     facts = page.get("/api/run").json()
     assert facts["classes"] == list(evidence.classes)
-    assert facts["has"] == {"scores": True, "classifier": True, "votes": True, "heat": False}
+    assert facts["has"] == {"patients": True, "scores": True, "classifier": True, "votes": True, "heat": False}
 
 
 def test_pictures_are_the_packed_images(page: Any, evidence: Evidence) -> None:
@@ -93,8 +93,13 @@ def test_agreement_and_export(page: Any, evidence: Evidence, decide: Any) -> Non
     answer = page.get("/export.csv")
     assert answer.headers["content-disposition"] == 'attachment; filename="reviewed.csv"'
     line = list(csv.DictReader(io.StringIO(answer.text)))[row]
-    assert line["reviewers"] == "2"
-    assert int(line["unresolved"]) == (evidence.proposed[row] != evidence.given[row]).sum()
+    assert [int(line[name]) for name in evidence.classes] == evidence.given[row].tolist()  # they disagree
+    answer = page.get("/details.csv")
+    assert answer.headers["content-disposition"] == 'attachment; filename="reviewed-details.csv"'
+    lines = list(csv.DictReader(io.StringIO(answer.text)))
+    assert {line["reviewers"] for line in lines} == {"Ada|Grace"}
+    split = [line["class"] for line in lines if line["unresolved"] == "1"]
+    assert split == [evidence.classes[c] for c in np.flatnonzero(evidence.proposed[row] != evidence.given[row])]
 
 
 def test_a_heat_map_needs_a_model(page: Any, run: Path, refused: Any) -> None:

@@ -6,7 +6,7 @@ import csv
 import io
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ import pandas as pd
 
 from bomd.audits.columns import names
 from bomd.data.datasets import folder
-from bomd.data.datasets.corrected import harmless
+from bomd.data.datasets.corrected import details_beside, harmless, mark_confirmed
+from bomd.data.datasets.folder import Layout
 from bomd.errors import InputError
 from bomd.files import write_text
 from bomd.tables import NO_FINDING, LabelTable
@@ -74,6 +75,8 @@ class Given:
         rows: (N) the record of each label.
         folder: Where the images are.
         missing: Ids without an image, which are left out.
+        layout: What the columns of the table are.
+        details: Who decided on which of the labels, where a file beside the table says so.
     """
 
     name: str
@@ -82,6 +85,8 @@ class Given:
     rows: tuple[int, ...]
     folder: Path
     missing: tuple[str, ...]
+    layout: Layout
+    details: Path | None = None
 
 
 def read_given(
@@ -102,7 +107,9 @@ def read_given(
         skip_missing: Leave out rows whose image is not there, instead of refusing them.
         columns: What the columns are, as for the dataset `folder`.
     """
+    confirmed: LabelTable | None = None
     if isinstance(table, LabelTable):
+        confirmed = table
         if images is None and table.paths is not None and len(table):
             images = os.path.commonpath([str(Path(str(path)).absolute().parent) for path in table.paths])
         columns = {"id_column": _ID, "patient_column": _PATIENT, "classes": list(table.classes)} | columns
@@ -116,6 +123,7 @@ def read_given(
         file, name = Path(table).expanduser().absolute(), str(table)
         if not file.is_file():
             raise InputError(f"No label file {table}.")
+    original = file
     place = Path(images).expanduser().absolute() if images is not None else _usual_images(file)
     if file.suffix.lower() == ".parquet":
         frame = folder.describe(file.parent, Path(file.name), place, **columns).frame
@@ -142,7 +150,12 @@ def read_given(
         write_text(file, records.text(there))
         columns = {"id_column": layout.id_column} | columns
     labels = folder.read(file.parent, labels=Path(file.name), images=place, **columns)
-    return Given(name, records, labels, tuple(there), layout.images.folder, missing)
+    labels = mark_confirmed(labels, original)
+    if confirmed is not None and confirmed.confirmed is not None:
+        labels = replace(labels, confirmed=confirmed.select(labels.ids).confirmed)
+    beside = details_beside(original)
+    details = beside if beside.is_file() else None
+    return Given(name, records, labels, tuple(there), layout.images.folder, missing, layout, details)
 
 
 def read_records(file: Path) -> Records:

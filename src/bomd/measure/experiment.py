@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from bomd.config import Config
 from bomd.data import datasets
 from bomd.data.batches import Images
 from bomd.data.datasets import nih_google
+from bomd.data.datasets.corrected import Corrections, details_beside
 from bomd.data.noise import NOISES, NoisyLabels, within
 from bomd.data.split import split_by_patient
 from bomd.data.store import Store, pack
@@ -35,8 +36,8 @@ from bomd.measure.space import save_sample
 from bomd.measure.suspicion import suspicion_of
 from bomd.measure.thresholds import choose_thresholds
 from bomd.methods import METHODS
-from bomd.methods.base import Context, Method
-from bomd.tables import LabelTable
+from bomd.methods.base import Context, Method, Prepared
+from bomd.tables import Flags, LabelTable
 from bomd.typed import arguments, convert, nearest
 
 HELD_OUT = "validation"  # the name under which held-out patients appear among the test sets
@@ -64,7 +65,8 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
     method = make_method(config)
     fabric = make_fabric(config.device)
     tables = read_labels(config)
-    check(config, method, tables["train"][0])
+    decided = read_decided(config, tables["train"][0])
+    check(config, method, tables["train"][0], decided)
     with processes.first_before_others():
         this = runs.start(root, config)
     if processes.agreed(this.finished):
@@ -79,7 +81,14 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
     train = sources.pop("train")
     noise = add_noise(config, train.labels, stages)
     labels = train.labels if noise is None else noise.noisy
+    # Decisions come after both: the same noise falls on the same labels and the same patients are held out as in the
+    # run that people reviewed, so that neither brings true labels back.
     kept, held_out = split_by_patient(labels, config.validation, derive(config.seed, HELD_OUT))
+    notes = []
+    if decided is not None:
+        labels = decided.over(labels, decided_only=noise is not None)
+        notes.append(decided.note(labels.take(kept)))
+        progress.say(notes[0])
     given, validation = labels.take(kept), _certain(labels.take(held_out))
 
     def show(store: Store, table: LabelTable) -> Images:
@@ -87,7 +96,7 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
 
     images = show(train.store, given)
     context = Context(images, config.fit, fabric, derive(config.seed, "method"), stages)
-    prepared = method.prepare(given, context)
+    prepared = keep_confirmed(method.prepare(given, context), given)
 
     truths = {name: source.labels for name, source in sources.items()}
     views = {
@@ -145,7 +154,11 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
         "name": config.name,
         "method": config.method,
         "seed": config.seed,
-        "notes": [*prepared.notes, *skipped_images({"train": train, **sources})],
+        "notes": [
+            *prepared.notes,
+            *([decided.note(given)] if decided else []),
+            *skipped_images({"train": train, **sources}),
+        ],
         "images": {"train": len(given), **{name: len(truth) for name, truth in truths.items()}},
         "seconds": round(sum(epoch["seconds"] for epoch in (*prepared.history, *history)), 1),
         "images_presented": sum(epoch["images"] for epoch in (*prepared.history, *history)),
@@ -174,11 +187,15 @@ def make_method(config: Config) -> Method:
 
 
 def read_labels(config: Config) -> dict[str, tuple[LabelTable, datasets.Dataset]]:
-    """The labels of the training set, under "train", and of every test set, before anything is spent on images."""
+    """The labels of the training set, under "train", and of every test set, before anything is spent on images.
+
+    Those of the training set are as the set has them; what people decided about them is read by `read_decided`.
+    """
     reserved = {"train", HELD_OUT, BEFORE_NOISE} & set(config.test)
     if reserved:
         raise InputError(f"A test set cannot be called {reserved.pop()!r}.")
-    tables = {name: datasets.read(place, name) for name, place in {"train": config.train, **config.test}.items()}
+    train = {name: value for name, value in config.train.items() if name not in datasets.CORRECTIONS}
+    tables = {name: datasets.read(place, name) for name, place in {"train": train, **config.test}.items()}
     for name, (table, _) in tables.items():
         if not len(table):
             raise InputError(f"{name}: no image is left after the dataset's filters.")
@@ -201,9 +218,37 @@ def _without_shared_patients(
     return {**tables, "train": (train, dataset)}
 
 
-def check(config: Config, method: Method, train: LabelTable) -> None:
+def read_decided(config: Config, train: LabelTable) -> Corrections | None:
+    """What people decided about the training labels, where the recipe names a file of it."""
+    decided = datasets.read_corrections(config.train, train, "train")
+    if decided is not None and not decided.detailed and config.noise:
+        raise InputError(
+            f"{details_beside(decided.file)} is missing, so that labels which people decided on cannot be told from "
+            "the noise of the recipe: write both files with `bomd decisions`, or add no noise with --set 'noise={}'."
+        )
+    return decided
+
+
+def keep_confirmed(prepared: Prepared, given: LabelTable) -> Prepared:
+    """What a method prepared, with the labels that people decided on as they are: learnt in full and never flagged.
+
+    An image stays flagged only if it has a label that nobody decided on.
+    """
+    fixed = given.confirmed
+    if fixed is None or not fixed.any():
+        return prepared
+    flags = prepared.flags
+    if flags is not None:
+        entry = np.where(fixed, np.nan, flags.entry).astype(np.float32)
+        undecided = ~(fixed | np.isnan(given.values)).all(axis=1)
+        margin = np.where(undecided, flags.margin, np.nan).astype(np.float32)
+        flags = Flags(flags.ids, flags.noisy & undecided, margin, entry)
+    return replace(prepared, targets=np.where(fixed, given.values, prepared.targets), flags=flags)
+
+
+def check(config: Config, method: Method, train: LabelTable, decided: Corrections | None = None) -> None:
     """Find out what cannot work before hours go into images: labels, noise, backbone and weights."""
-    method.check(train)
+    method.check(train if decided is None else decided.over(train, decided_only=bool(config.noise)))
     plan_noise(config, train)
     method.build(len(train.classes), config.fit, seed=0)
 

@@ -41,12 +41,12 @@ def test_apostrophes_against_formulas_are_seen_through(tmp_path: Path) -> None:
         ("id,Mass\na,1\na,0\n", "more than once"),
         ("id,Mass\nz,1\n", "names no image"),
         ("id,Mass\na,2\n", "no label from 0 to 1"),
-        ("id,Mass\na,nan\n", "no label from 0 to 1"),
-        ("id,Mass\na,yes\n", "no label from 0 to 1"),
+        ("id,Mass\na,maybe\n", "no label from 0 to 1"),
         ("id,Mass\na,1,0\n", "Cannot read"),  # pandas would take the first cell for a name and shift the others
-        ("id,Mass,Mass\na,1,0\n", "two columns 'Mass'"),
-        ("id,Mass\n", "it has no rows"),
-        ("", "Cannot read"),
+        ("id,Mass,Mass\na,1,0\n", "2 columns called 'Mass'"),
+        ("id,Mass\n", "no rows"),
+        ("", "is empty"),
+        ("id,class,decided,unresolved\na,Mass,1,1\nz,Mass,1,0\n", "holds no decision"),
     ],
 )
 def test_bad_files_are_one_line(tmp_path: Path, text: str, reason: str) -> None:

@@ -1,0 +1,60 @@
+"""Which picture of an image is shown: its file, as long as that is what the run has judged, else the packed one."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from bomd.data.images import Pixels, fit_square, read_image
+from bomd.errors import InputError
+from bomd.review.evidence import Evidence
+
+LARGEST_SIDE = 2048  # pixels of an original that a browser gets
+KEPT = 8  # pictures: whoever asks for the evidence on an image asks for its picture, too
+SAME = 2.0  # mean difference in grey levels; versions of a decoder differ by less, other pictures by more
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A picture for people.
+
+    Attributes:
+        pixels: (H, W).
+        original: Whether it is the file itself rather than the packed picture.
+        why: Why not, where one would expect the file.
+    """
+
+    pixels: Pixels
+    original: bool
+    why: str = ""
+
+
+class Pictures:
+    """The pictures of a run."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self.evidence = evidence
+        self.shown = functools.lru_cache(maxsize=KEPT)(self._shown)
+
+    def _shown(self, row: int) -> Shown:
+        packed = self.evidence.packed(row)
+        paths = self.evidence.record.given.paths
+        if paths is None or not self.evidence.originals:
+            return Shown(packed, False)
+        file = Path(str(paths[row]))
+        if not file.is_file():
+            return Shown(packed, False, "The image file is not there any more: this is the packed picture.")
+        try:
+            pixels = read_image(file)
+        except InputError:
+            return Shown(packed, False, "The image file cannot be read any more: this is the packed picture.")
+        now = fit_square(pixels, len(packed)).astype(np.int16)
+        if np.abs(now - packed.astype(np.int16)).mean() > SAME:
+            return Shown(packed, False, "The image file has changed since the run: this is the picture it has judged.")
+        image = Image.fromarray(pixels)
+        image.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
+        return Shown(np.asarray(image), True)
