@@ -90,6 +90,42 @@ def decisions(
     console.print(f"Who decided what: {details_beside(path)}", markup=False)
 
 
+def retrain(
+    run: RunDirectory,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Where the model goes; by default RUN/retrained."),
+    ] = None,
+    held_out: Annotated[
+        float | None,
+        typer.Option(help="Share of the patients that choose thresholds; by default that of the run, or a fifth."),
+    ] = None,
+) -> None:
+    """Train a classifier from an audit or run and what people decided about it, with thresholds.
+
+    Uses the settings of the run, so that it takes about as long. Decided labels are learnt as they are. Some patients
+    are held out: by their labels, decided ones included, a threshold is chosen for each class. Interrupted, the same
+    command continues.
+
+    For example: bomd retrain labels-audit, then bomd predict labels-audit/retrained/model new_images
+    """
+    from bomd.files import read_json
+    from bomd.review.retrain import retrain as train_again
+
+    done = train_again(run, output, held_out)
+    say = Console(highlight=False, soft_wrap=True, markup=False).print
+    result = done.run.result()
+    chosen = read_json(done.model / "model.json").get("thresholds") or {}
+    there = {name: value for name, value in chosen.items() if value is not None}
+    say(
+        f"{_images(result['images']['validation'])} of held-out patients gave {len(there)} of {len(chosen)} thresholds:"
+    )
+    for name, value in chosen.items():
+        say(f"  {name}: {'too few or too uncertain labels' if value is None else f'{value:.2f}'}")
+    say(f"Model: {done.model}")
+    say(f"Report: {done.page}")
+
+
 @contextmanager
 def opened(address: str, directory: Path) -> Iterator[None]:
     """Show an address in the browser without its token among the arguments of a process, which everybody can list.

@@ -163,7 +163,11 @@ class Browser:
         messages: list[dict[str, Any]] = []
 
         async def receive() -> dict[str, Any]:
-            piece = next(pieces, None)
+            await asyncio.sleep(0)
+            try:
+                piece = next(pieces, None)
+            except ConnectionError:
+                return {"type": "http.disconnect"}
             return {"type": "http.request", "body": piece or b"", "more_body": piece is not None}
 
         async def send(message: dict[str, Any]) -> None:

@@ -79,6 +79,7 @@ class Journal:
             _prepare(self._connection, path)
         self._files: dict[Path, tuple[int, int]] = {}  # which files the connection has open
         self._check_files()
+        self._saved: int = self._connection.execute("SELECT count(*) FROM events").fetchone()[0]
         self._waiting: queue.SimpleQueue[tuple[Event, Future[Event]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="decisions", daemon=True)
         self._thread.start()
@@ -123,7 +124,7 @@ class Journal:
         """Refuse to go on when a file was removed or replaced: the system keeps what is open, but nobody finds it.
 
         New decisions would go where none is ever read again, so that none is acknowledged from then on. What was
-        decided before is put into a file of its own.
+        decided before is put into a file of its own, where it can still be had.
         """
         for path in (self.path, self.path.with_name(f"{self.path.name}-wal")):
             try:
@@ -138,9 +139,15 @@ class Journal:
     def _rescue(self) -> str:
         """Save what the connection still holds, and say what to do."""
         rescued = self.path.with_name(RESCUED)
-        if not rescued.exists():
+        try:
             with closing(sqlite3.connect(rescued)) as copy:
                 self._connection.backup(copy)
+                whole = copy.execute("SELECT count(*) FROM events").fetchone()[0] >= self._saved
+        except sqlite3.Error:
+            whole = False  # whoever put another file there has also emptied the log that both have by name
+        if not whole:
+            rescued.unlink(missing_ok=True)
+            return "stop the server, restore the file from a copy, and start it anew"
         return f"stop the server and put {RESCUED}, which has all earlier decisions, in its place"
 
     def _append(self, events: Sequence[Event]) -> list[Event]:
@@ -159,6 +166,7 @@ class Journal:
                     rows = [(event.image, name, event.reviewer, number, value) for name, value in pairs]
                     self._connection.executemany("INSERT INTO decisions VALUES (?, ?, ?, ?, ?)", rows)
                 saved.append(replace(event, number=number, time=now))
+        self._saved += len(saved)
         return saved
 
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from bomd.audits import kept
 from bomd.audits.columns import joined
 from bomd.audits.rewrite import as_decided, rewrite
-from bomd.data.datasets.corrected import details_beside, details_text, harmless
-from bomd.data.datasets.folder import read_table
+from bomd.data.datasets.corrected import DETAILS, details_beside, details_text, harmless, read_details
 from bomd.errors import InputError
 from bomd.files import write_text
 from bomd.review.decisions import FILE, JUDGEMENTS, Event, current, read_events
@@ -129,9 +128,7 @@ def as_details(reviewed: Reviewed, earlier: Path | None = None) -> str:
     labels, given = reviewed.labels, reviewed.given
     before: dict[tuple[str, str], list[str]] = {}
     if earlier is not None and earlier.is_file():
-        frame = read_table(earlier)
-        columns = ["id", "class", "given", "decided", "reviewers", "time", "unresolved"]
-        before = {(line[0], line[1]): line for line in frame.reindex(columns=columns, fill_value="").values.tolist()}
+        before = {(line[0], line[1]): line for line in read_details(earlier)[list(DETAILS)].values.tolist()}
     lines: list[list[str]] = []
     assert labels.confirmed is not None
     for row in np.flatnonzero((reviewed.reviewers > 0) | labels.confirmed.any(axis=1)).tolist():

@@ -114,7 +114,7 @@ def read_corrections(
     if digest is not None and digest_of(path) != digest:
         raise InputError(f"{path} has changed since this run was set up: name it again with --labels.")
     frame = read_table(path)
-    if {"id", "class", "decided"} <= set(frame.columns):
+    if set(DETAILS) <= set(frame.columns):
         values, decided = _from_details(frame, table, path)
         if not decided.any():
             raise InputError(f"{path} holds no decision on an image and class of the dataset.")
@@ -129,7 +129,7 @@ def read_corrections(
         raise InputError(f"{path} has no column named as a class of the dataset, such as {table.classes[0]!r}.")
     beside = details_beside(path)
     if beside.is_file():
-        said, decided = _from_details(read_table(beside), table, beside)
+        said, decided = _from_details(read_details(beside), table, beside)
         confirmed = decided & named & (values == said)  # what was edited by hand afterwards nobody confirmed
     else:
         confirmed = named & ~np.isnan(values) & (values != table.values)
@@ -141,9 +141,21 @@ def mark_confirmed(table: LabelTable, path: Path) -> LabelTable:
     beside = details_beside(path)
     if not beside.is_file():
         return table
-    said, decided = _from_details(read_table(beside), table, beside)
+    said, decided = _from_details(read_details(beside), table, beside)
     confirmed = decided & (table.values == said)
     return replace(table, confirmed=confirmed) if confirmed.any() else table
+
+
+def read_details(path: Path) -> pd.DataFrame:
+    """A file of details as text; it may have no lines."""
+    try:
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False, index_col=False, encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise InputError(f"Cannot read {path}: {' '.join(str(error).split())}") from error
+    absent = [name for name in DETAILS if name not in frame.columns]
+    if absent:
+        raise InputError(f"{path} has no column {absent[0]!r}: write it anew with `bomd decisions`.")
+    return frame
 
 
 def confirmed_details(table: LabelTable) -> str:
@@ -197,9 +209,6 @@ def _from_table(own: LabelTable, table: LabelTable, path: Path) -> tuple[Floats,
 
 def _from_details(frame: pd.DataFrame, table: LabelTable, path: Path) -> tuple[Floats, NDArray[np.bool_]]:
     """(N, C) labels that people decided on, and where: not where they were evenly split or did not know."""
-    absent = [name for name in ("id", "class", "decided", "unresolved") if name not in frame.columns]
-    if absent:
-        raise InputError(f"{path} has no column {absent[0]!r}: write it anew with `bomd decisions`.")
     rows = _rows(table)
     columns = {harmless(name): column for column, name in enumerate(table.classes)}
     columns |= {name: column for column, name in enumerate(table.classes)}
