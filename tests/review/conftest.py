@@ -28,7 +28,7 @@ from bomd.files import write_json
 from bomd.measure.records import LabelRecord
 from bomd.review.decisions import FILE, Journal
 from bomd.review.evidence import Evidence, open_evidence
-from bomd.review.guard import COOKIE, HEADERS, Guard
+from bomd.review.guard import COOKIE, HEADERS, Guard, room_and_ticket
 from bomd.review.server import Pages, make_app
 from bomd.tables import LabelTable
 
@@ -262,6 +262,18 @@ class Served:
     @property
     def port(self) -> int:
         return int(self.address.rsplit(":", 1)[1].strip("/"))
+
+    @property
+    def room(self) -> str:
+        return room_and_ticket(self.token, self.port)[0]
+
+    @property
+    def home(self) -> str:
+        return self.address + self.room.removeprefix("/")
+
+    @property
+    def cookie(self) -> str:
+        return f"{COOKIE}={room_and_ticket(self.token, self.port)[1]}"
 
 
 @pytest.fixture

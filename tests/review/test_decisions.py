@@ -163,12 +163,12 @@ def test_a_second_server_is_told_about_the_first(tmp_path: Path) -> None:
 def post(served: Any, path: str, body: dict[str, Any]) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)
     headers = {
-        "cookie": f"bomd-review-{served.port}={served.token}",
+        "cookie": served.cookie,
         "origin": f"http://127.0.0.1:{served.port}",
         "content-type": "application/json",
     }
     try:
-        connection.request("POST", path, json.dumps(body), headers)
+        connection.request("POST", served.room + path.removeprefix("/"), json.dumps(body), headers)
         answer = connection.getresponse()
         return answer.status, answer.read()
     finally:
