@@ -429,7 +429,7 @@ def test_no_finding_beside_a_finding_is_saved_only_when_meant(
     page.wait(lambda: page.at("conflict").is_displayed(), "warning")
     assert "No Finding together with" in page.at("conflict").text
     page.press("e")
-    assert page.at("status").text.startswith("Not saved yet: No Finding together with")
+    assert page.at("status").text.startswith("Not saved yet: press e again to save No Finding together with")
     assert standing(run, "Ada") == {}
     page.press("e")
     page.status("Saved: edited")

@@ -240,3 +240,12 @@ def test_a_file_that_goes_away_under_the_server_takes_no_decision_with_it(tmp_pa
     journal.close()
     if harm != "replaced":
         assert [event.image for event in read_events(tmp_path / RESCUED, CLASSES)] == ["a"]
+
+
+def test_decisions_are_private(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / FILE, CLASSES)
+    journal.submit(Event("Ada", "a", "keep", (1, 0))).result(timeout=20)
+    modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+    journal.close()
+    assert modes.pop(FILE) == 0o600
+    assert set(modes.values()) <= {0o600}  # the log of SQLite, too

@@ -33,7 +33,14 @@ def test_the_queue_and_its_evidence(page: Any, evidence: Evidence) -> None:
     assert len(facts["neighbours"]) == 10
     facts = page.get("/api/run").json()
     assert facts["classes"] == list(evidence.classes)
-    assert facts["has"] == {"patients": True, "scores": True, "classifier": True, "votes": True, "heat": False}
+    assert facts["has"] == {
+        "patients": True,
+        "files": False,
+        "scores": True,
+        "classifier": True,
+        "votes": True,
+        "heat": False,
+    }
 
 
 def test_pictures_are_the_packed_images(page: Any, evidence: Evidence) -> None:

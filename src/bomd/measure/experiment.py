@@ -88,7 +88,12 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
     if decided is not None:
         labels = decided.over(labels, decided_only=noise is not None)
         notes.append(decided.note(labels.take(kept)))
-        progress.say(notes[0])
+        if type(method).loss is not Method.loss or type(method).step is not Method.step:
+            notes.append(
+                f"While it trains, {config.method} may weigh these labels, too, or mix its own guess into them."
+            )
+        for note in notes:
+            progress.say(note)
     given, validation = labels.take(kept), _certain(labels.take(held_out))
 
     def show(store: Store, table: LabelTable) -> Images:

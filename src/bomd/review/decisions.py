@@ -140,10 +140,10 @@ class Journal:
         """Save what the connection still holds, and say what to do."""
         rescued = self.path.with_name(RESCUED)
         try:
-            with closing(sqlite3.connect(rescued)) as copy:
+            with closing(_connect(rescued)) as copy:
                 self._connection.backup(copy)
                 whole = copy.execute("SELECT count(*) FROM events").fetchone()[0] >= self._saved
-        except sqlite3.Error:
+        except (sqlite3.Error, InputError):
             whole = False  # whoever put another file there has also emptied the log that both have by name
         if not whole:
             rescued.unlink(missing_ok=True)
@@ -236,8 +236,10 @@ def _connect(path: Path) -> sqlite3.Connection:
     if path.is_symlink():  # a run from somebody else must not make us write to a file of ours
         raise InputError(f"{path} is a link: decisions are kept in the run itself. Remove the link.")
     try:
+        if not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))  # who decided what is not for everybody to read
         connection = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         raise InputError(f"Cannot open {path}: {error}.") from error
     return connection
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from bomd import config as settings
 from bomd.config import Config
@@ -60,7 +61,7 @@ def retrain(place: Path, output: Path | None = None, held_out: float | None = No
     reviewed, table = write_reviewed(run, folder / "reviewed.csv")
     config = _config_of(run)
     details = details_beside(table).resolve()
-    train = config.train | {"labels_from": str(details), "labels_digest": digest_of(details)}
+    train = _found_again(config.train, run) | {"labels_from": str(details), "labels_digest": digest_of(details)}
     share = held_out or config.validation or HELD_OUT
     config = replace(config, name=f"{config.name}-{FOLDER}", validation=share, train=train)
     config = _with_fewer_neighbours(config, int((1 - share) * len(reviewed.labels)) - 1)
@@ -75,6 +76,14 @@ def _config_of(run: Path) -> Config:
     if saved.get("method") not in METHODS:
         raise InputError(f"{run} trained nothing (method {saved.get('method')}): audit without --features first.")
     return settings.parse(saved, METHODS, str(run / "config.json"))
+
+
+def _found_again(train: dict[str, Any], run: Path) -> dict[str, Any]:
+    """Where the labels are, also if the folder of the audit was moved with its tables."""
+    tables = run.resolve().parents[2] / "tables"
+    there = Path(str(train.get("root", ""))) / str(train.get("labels", ""))
+    moved = train.get("dataset") == "folder" and not there.exists() and (tables / there.name).is_file()
+    return train | {"root": str(tables)} if moved else train
 
 
 def _with_fewer_neighbours(config: Config, most: int) -> Config:

@@ -105,6 +105,7 @@ class Pages:
                 "packed": self.evidence.store.size,
                 "has": {
                     "patients": self.evidence.patients is not None,
+                    "files": record.given.paths is not None,
                     "scores": record.scores is not None,
                     "classifier": record.classifier is not None,
                     "votes": self.evidence.votes is not None,

@@ -90,7 +90,7 @@ class Corrections:
         confirmed = self.confirmed[rows_of(self.ids, table.ids)]
         return (
             f"{int(confirmed.sum())} labels of {int(confirmed.any(axis=1).sum())} images are as people decided "
-            f"({self.file.name}); they are never flagged, changed or softened."
+            f"({self.file.name}): they are learnt as they are and never flagged."
         )
 
 

@@ -151,7 +151,7 @@ function factsOf(image) {
   const facts = image.patient === null ? [] : [`Patient ${image.patient}`];
   facts.push(`suspicion ${image.suspicion.toFixed(1)}`);
   if (image.margin !== null) facts.push(`margin ${image.margin.toFixed(2)}`);
-  if (!image.picture.original) facts.push(`packed picture, ${state.run.packed} px`);
+  if (state.run.has.files && !image.picture.original) facts.push(`packed picture, ${state.run.packed} px`);
   return facts;
 }
 
@@ -353,7 +353,7 @@ async function act(action, extra = {}) {
   const clash = labels ? contradiction(labels()) : "";
   if (clash && state.warned !== `${action} ${clash}`) {
     state.warned = `${action} ${clash}`;
-    say(`Not saved yet: ${clash}. Press ${action[0]} again to save it all the same`, true);
+    say(`Not saved yet: press ${action[0]} again to save ${clash}`, true);
     return;
   }
   await guarded(async () => {
