@@ -19,7 +19,7 @@ from bomd.measure.suspicion import suspicion_of
 from bomd.methods import METHODS
 from bomd.methods.base import Prepared
 from bomd.runs import Run
-from bomd.tables import Flags, LabelTable
+from bomd.tables import Flags, LabelTable, Opinion
 
 NAN = float("nan")
 GIVEN = LabelTable(
@@ -39,6 +39,20 @@ def test_a_method_keeps_what_people_decided_on() -> None:
     assert np.array_equal(np.isnan(kept.flags.entry), CONFIRMED)
     assert kept.targets == pytest.approx(np.asarray([[1, 0], [1, 0.4], [1, 0.4], [0.4, 0.4]]))
     assert experiment.keep_confirmed(Prepared(soft, flags), GIVEN).flags is flags
+
+
+def test_an_opinion_leaves_out_what_people_decided_on() -> None:
+    """Everything is thought wrong with 0.75: a has nothing left to doubt, b and c one label, d two."""
+    wrong, others = np.full((4, 2), 0.75, dtype=np.float32), np.asarray([[0, 1]] * 4, dtype=np.float32)
+    opinion = Opinion(
+        GIVEN.ids, wrong, others, np.full(4, 1.5, np.float32), np.arange(1, 5), np.ones(2, dtype=np.bool_)
+    )
+    kept = experiment.keep_confirmed(Prepared(others, opinion=opinion), replace(GIVEN, confirmed=CONFIRMED)).opinion
+    assert kept is not None
+    assert kept.wrong.tolist() == [[0, 0], [0, 0.75], [0, 0.75], [0.75, 0.75]]
+    assert kept.proposed.tolist() == [[1, 0], [1, 1], [1, 1], [0, 1]]
+    assert kept.expected.tolist() == [0, 0.75, 0.75, 1.5]
+    assert kept.rank.tolist() == [4, 2, 3, 1]
 
 
 def test_nothing_else_is_proposed_and_nothing_is_suspect(tmp_path: Path) -> None:
