@@ -13,6 +13,7 @@ from bomd.config import Config, parse
 from bomd.data.datasets.corrected import DETAILS
 from bomd.errors import InputError
 from bomd.measure import experiment
+from bomd.measure.confirmed import keep_confirmed
 from bomd.measure.proposals import propose
 from bomd.measure.records import LabelRecord
 from bomd.measure.suspicion import suspicion_of
@@ -32,13 +33,13 @@ def test_a_method_keeps_what_people_decided_on() -> None:
     """a: both confirmed. b: one of two. c: one, and the other is unknown. d: none; only b and d may stay flagged."""
     flags = Flags(GIVEN.ids, np.ones(4, dtype=np.bool_), np.full(4, -1, np.float32), np.full((4, 2), -1, np.float32))
     soft = np.full((4, 2), 0.4, dtype=np.float32)
-    kept = experiment.keep_confirmed(Prepared(soft, flags), replace(GIVEN, confirmed=CONFIRMED))
+    kept = keep_confirmed(Prepared(soft, flags), replace(GIVEN, confirmed=CONFIRMED))
     assert kept.flags is not None
     assert kept.flags.noisy.tolist() == [False, True, False, True]
     assert np.isnan(kept.flags.margin).tolist() == [True, False, True, False]
     assert np.array_equal(np.isnan(kept.flags.entry), CONFIRMED)
     assert kept.targets == pytest.approx(np.asarray([[1, 0], [1, 0.4], [1, 0.4], [0.4, 0.4]]))
-    assert experiment.keep_confirmed(Prepared(soft, flags), GIVEN).flags is flags
+    assert keep_confirmed(Prepared(soft, flags), GIVEN).flags is flags
 
 
 def test_an_opinion_leaves_out_what_people_decided_on() -> None:
@@ -47,7 +48,7 @@ def test_an_opinion_leaves_out_what_people_decided_on() -> None:
     opinion = Opinion(
         GIVEN.ids, wrong, others, np.full(4, 1.5, np.float32), np.arange(1, 5), np.ones(2, dtype=np.bool_)
     )
-    kept = experiment.keep_confirmed(Prepared(others, opinion=opinion), replace(GIVEN, confirmed=CONFIRMED)).opinion
+    kept = keep_confirmed(Prepared(others, opinion=opinion), replace(GIVEN, confirmed=CONFIRMED)).opinion
     assert kept is not None
     assert kept.wrong.tolist() == [[0, 0], [0, 0.75], [0, 0.75], [0.75, 0.75]]
     assert kept.proposed.tolist() == [[1, 0], [1, 1], [1, 1], [0, 1]]

@@ -17,8 +17,9 @@ from bomd.data import datasets
 from bomd.data.store import Store
 from bomd.errors import InputError
 from bomd.files import write_json
+from bomd.measure.confirmed import keep_confirmed
 from bomd.measure.evaluate import evaluate
-from bomd.measure.experiment import keep_confirmed, pack_images, skipped_images
+from bomd.measure.experiment import pack_images, skipped_images
 from bomd.measure.records import LabelRecord, choose_examples, save_predictions
 from bomd.measure.suspicion import suspicion_of
 from bomd.methods.base import Prepared

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from bomd.learn.backbone import Network
 from bomd.learn.device import make_fabric
 from bomd.learn.engine import derive, fit, predict
 from bomd.learn.logs import DEFAULT, find_loggers, log_history
+from bomd.measure.confirmed import keep_confirmed
 from bomd.measure.evaluate import evaluate
 from bomd.measure.metrics import mean_auc
 from bomd.measure.records import choose_examples, label_record, save_predictions
@@ -36,8 +37,8 @@ from bomd.measure.space import save_sample
 from bomd.measure.suspicion import suspicion_of
 from bomd.measure.thresholds import choose_thresholds
 from bomd.methods import METHODS
-from bomd.methods.base import Context, Method, Prepared
-from bomd.tables import Flags, LabelTable
+from bomd.methods.base import Context, Method
+from bomd.tables import LabelTable
 from bomd.typed import arguments, convert, nearest
 
 HELD_OUT = "validation"  # the name under which held-out patients appear among the test sets
@@ -232,32 +233,6 @@ def read_decided(config: Config, train: LabelTable) -> Corrections | None:
             "the noise of the recipe: write both files with `bomd decisions`, or add no noise with --set 'noise={}'."
         )
     return decided
-
-
-def keep_confirmed(prepared: Prepared, given: LabelTable) -> Prepared:
-    """What a method prepared, with the labels that people decided on as they are: learnt in full and never flagged.
-
-    An image stays flagged only if it has a label that nobody decided on.
-    """
-    fixed = given.confirmed
-    if fixed is None or not fixed.any():
-        return prepared
-    flags = prepared.flags
-    if flags is not None:
-        entry = np.where(fixed, np.nan, flags.entry).astype(np.float32)
-        undecided = ~(fixed | np.isnan(given.values)).all(axis=1)
-        margin = np.where(undecided, flags.margin, np.nan).astype(np.float32)
-        flags = Flags(flags.ids, flags.noisy & undecided, margin, entry)
-    opinion = prepared.opinion
-    if opinion is not None:
-        wrong = np.where(fixed, 0, opinion.wrong).astype(np.float32)
-        proposed = np.where(fixed, given.values >= 0.5, opinion.proposed).astype(np.float32)
-        expected = np.nansum(wrong[:, given.findings], axis=1).astype(np.float32)
-        rank = np.empty(len(expected), dtype=np.int64)
-        rank[np.argsort(-expected, kind="stable")] = np.arange(1, len(expected) + 1)
-        opinion = replace(opinion, wrong=wrong, proposed=proposed, expected=expected, rank=rank)
-    targets = np.where(fixed, given.values, prepared.targets)
-    return replace(prepared, targets=targets, flags=flags, opinion=opinion)
 
 
 def check(config: Config, method: Method, train: LabelTable, decided: Corrections | None = None) -> None:
