@@ -67,6 +67,8 @@ def rewrite(records: Records, form: Form, decided: Mapping[str, Mapping[str, flo
 
 def cut_record(raw: str, separator: str) -> list[str]:
     """The cells of a record as they stand in the file, quotation marks included."""
+    if '"' not in raw:
+        return raw.split(separator)
     pieces, start, at, quoted = [], 0, 0, False
     while at < len(raw):
         sign = raw[at]

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bomd import progress
 from bomd.audits import kept
 from bomd.audits.columns import joined
 from bomd.audits.rewrite import as_decided, rewrite
@@ -153,6 +154,10 @@ def write_reviewed(run: Path, path: Path | None = None) -> tuple[Reviewed, Path]
     """
     reviewed, own = read_reviewed(run), kept.find(run)
     path = path or run / f"reviewed{'.csv' if own is None else own.suffix}"
+    if own is None:
+        progress.say(
+            "There is no table of yours to put the labels into: the one that is written has a column per class."
+        )
     write_text(path, as_table(reviewed, own))
     write_text(details_beside(path), as_details(reviewed, None if own is None else own.details))
     return reviewed, path

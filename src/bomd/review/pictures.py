@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,13 +39,20 @@ class Pictures:
 
     def __init__(self, evidence: Evidence) -> None:
         self.evidence = evidence
-        self.shown = functools.lru_cache(maxsize=KEPT)(self._shown)
+        self.files = evidence.originals and evidence.record.given.paths is not None  # else nothing is decoded
+        self._decoded = functools.lru_cache(maxsize=KEPT)(self._decode)
+        self._lock = threading.Lock()
 
-    def _shown(self, row: int) -> Shown:
-        packed = self.evidence.packed(row)
-        paths = self.evidence.record.given.paths
-        if paths is None or not self.evidence.originals:
-            return Shown(packed, False)
+    def shown(self, row: int) -> Shown:
+        """The picture of an image; whoever asks at the same time waits instead of decoding it, too."""
+        if not self.files:
+            return Shown(self.evidence.packed(row), False)
+        with self._lock:
+            return self._decoded(row)
+
+    def _decode(self, row: int) -> Shown:
+        packed, paths = self.evidence.packed(row), self.evidence.record.given.paths
+        assert paths is not None
         file = Path(str(paths[row]))
         if not file.is_file():
             return Shown(packed, False, "The image file is not there any more: this is the packed picture.")

@@ -11,11 +11,12 @@ from bomd import config as settings
 from bomd.config import Config
 from bomd.data.datasets.corrected import details_beside, digest_of
 from bomd.errors import InputError
+from bomd.files import write_text
 from bomd.measure import experiment
 from bomd.measure.report import write_report
 from bomd.methods import METHODS
 from bomd.review.evidence import only_run
-from bomd.review.export import Reviewed, read_reviewed, write_reviewed
+from bomd.review.export import Reviewed, as_table, read_reviewed, write_reviewed
 from bomd.runs import Run
 
 HELD_OUT = 0.2  # of the patients, where the run held out nobody, as an audit does
@@ -60,8 +61,12 @@ def retrain(place: Path, output: Path | None = None, held_out: float | None = No
     folder.mkdir(parents=True, exist_ok=True)
     reviewed, table = write_reviewed(run, folder / "reviewed.csv")
     config = _config_of(run)
-    details = details_beside(table).resolve()
-    train = _found_again(config.train, run) | {"labels_from": str(details), "labels_digest": digest_of(details)}
+    labels = details_beside(table).resolve()
+    if "labels_from" in config.train:  # what the run learnt from beside the decisions of people is learnt from again
+        labels = (folder / "labels.csv").resolve()
+        write_text(labels, as_table(reviewed, None))
+        write_text(details_beside(labels), details_beside(table).read_text(encoding="utf-8"))
+    train = _found_again(config.train, run) | {"labels_from": str(labels), "labels_digest": digest_of(labels)}
     share = held_out or config.validation or HELD_OUT
     config = replace(config, name=f"{config.name}-{FOLDER}", validation=share, train=train)
     config = _with_fewer_neighbours(config, int((1 - share) * len(reviewed.labels)) - 1)

@@ -139,13 +139,14 @@ class Pages:
         desk = self._desk(request.query_params.get("reviewer", ""))
         decision = desk.decision(row)
         own = None if decision is None else {"action": decision.action, "labels": decision.labels}
-        shown = await run_in_threadpool(self.pictures.shown, row)
+        pictures = self.pictures
+        shown = await run_in_threadpool(pictures.shown, row) if pictures.files else pictures.shown(row)
         picture = {"original": shown.original, "why": shown.why}
         return _json({**self.evidence.facts(row), **desk.item(row), "decision": own, "picture": picture})
 
     async def picture(self, request: Request) -> Response:
         row = self._row(request)
-        if "small" in request.query_params or not self.evidence.originals:  # lists show packed images in any case
+        if "small" in request.query_params or not self.pictures.files:  # lists show packed images in any case
             return _png(png(self.evidence.packed(row)))  # too quick to be worth a thread
         return _png(await run_in_threadpool(lambda: png(self.pictures.shown(row).pixels)))
 
