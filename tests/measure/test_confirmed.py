@@ -13,7 +13,7 @@ from bomd.config import Config, parse
 from bomd.data.datasets.corrected import DETAILS
 from bomd.errors import InputError
 from bomd.measure import experiment
-from bomd.measure.confirmed import keep_confirmed
+from bomd.measure.confirmed import after_noise, keep_confirmed
 from bomd.measure.proposals import propose
 from bomd.measure.records import LabelRecord
 from bomd.measure.suspicion import suspicion_of
@@ -40,6 +40,14 @@ def test_a_method_keeps_what_people_decided_on() -> None:
     assert np.array_equal(np.isnan(kept.flags.entry), CONFIRMED)
     assert kept.targets == pytest.approx(np.asarray([[1, 0], [1, 0.4], [1, 0.4], [0.4, 0.4]]))
     assert keep_confirmed(Prepared(soft, flags), GIVEN).flags is flags
+
+
+def test_noise_spares_what_was_decided_about_a_part_of_the_set() -> None:
+    marked, noisy = replace(GIVEN, confirmed=CONFIRMED), GIVEN.replace(1 - GIVEN.values)
+    found = after_noise(noisy, marked)
+    assert np.array_equal(found.values, [[1, 0], [1, 1], [1, NAN], [0, 1]], equal_nan=True)
+    assert found.confirmed is CONFIRMED
+    assert after_noise(noisy, GIVEN) is noisy
 
 
 def test_an_opinion_leaves_out_what_people_decided_on() -> None:

@@ -10,6 +10,14 @@ from bomd.methods.base import Prepared
 from bomd.tables import Flags, LabelTable
 
 
+def after_noise(noisy: LabelTable, before: LabelTable) -> LabelTable:
+    """Labels with noise, which spares what people decided about a part of the set, such as one of a mixture."""
+    if before.confirmed is None:
+        return noisy
+    values = np.where(before.confirmed, before.values, noisy.values)
+    return replace(noisy, values=values, confirmed=before.confirmed)
+
+
 def keep_confirmed(prepared: Prepared, given: LabelTable) -> Prepared:
     """What a method prepared, with the labels that people decided on as they are: learnt in full and never flagged.
 

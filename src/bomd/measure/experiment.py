@@ -29,7 +29,7 @@ from bomd.learn.backbone import Network
 from bomd.learn.device import make_fabric
 from bomd.learn.engine import derive, fit, predict
 from bomd.learn.logs import DEFAULT, find_loggers, log_history
-from bomd.measure.confirmed import keep_confirmed
+from bomd.measure.confirmed import after_noise, keep_confirmed
 from bomd.measure.evaluate import evaluate
 from bomd.measure.metrics import mean_auc
 from bomd.measure.records import choose_examples, label_record, save_predictions
@@ -81,7 +81,7 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
         sources = {name: pack_images(*tables[name], config, stages, fabric.device) for name in tables}
     train = sources.pop("train")
     noise = add_noise(config, train.labels, stages)
-    labels = train.labels if noise is None else noise.noisy
+    labels = train.labels if noise is None else after_noise(noise.noisy, train.labels)
     # Decisions come after both: the same noise falls on the same labels and the same patients are held out as in the
     # run that people reviewed, so that neither brings true labels back.
     kept, held_out = split_by_patient(labels, config.validation, derive(config.seed, HELD_OUT))
