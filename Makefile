@@ -6,7 +6,7 @@ JOBS ?= 2
 # uv does not read pip's settings, so a folder of local wheels that pip knows of is handed on.
 UV := UV_FIND_LINKS="$${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}" $(BIN)/uv pip install --quiet --python $(BIN)/python
 
-.PHONY: demo test check bench methods results docs clean
+.PHONY: demo test check lowest bench methods tuning results docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/bomd demo
@@ -20,17 +20,36 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
+# The oldest versions that pyproject.toml declares, in an environment of their own, and the fast tests on them. PyTorch is
+# the one of constraints.txt, of which a CPU build exists; older ones are not tested.
+LOWEST := build/lowest
+LOWEST_TESTS ?= tests
+lowest: $(VENV)/bin/uv
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
+	$(UV:$(BIN)/python=$(LOWEST)/bin/python) --constraint constraints.txt torch
+	$(UV:$(BIN)/python=$(LOWEST)/bin/python) --constraint constraints.txt --resolution lowest-direct '.[dev]'
+	$(LOWEST)/bin/pytest -n 2 -m "not slow" -p no:cacheprovider $(LOWEST_TESTS)
+
 # The CPU's timings into results/speed.csv and docs/speed.md; on a GPU: python -m bomd.bench gpu --results results/speed.csv
 bench: $(VENV)/.dev
 	$(BIN)/python -m bomd.bench cpu --results results/speed.csv
 	$(BIN)/python scripts/speed_page.py
 
-# Every method on phantoms: minutes on a GPU, hours on two cores; what is finished is not done again.
+# Every method on phantoms, in 12 and in 30 epochs: minutes on a GPU, hours on two cores; what is finished is not done
+# again.
 methods: $(VENV)/.dev
-	$(BIN)/bomd benchmark demo --methods all --jobs $(JOBS) --no-report --set name=methods-demo \
-		--cell noise.rows=0.0 --cell 'noise.rows=0.2 noise.labels=0.2' --cell 'noise.rows=0.4 noise.labels=0.4' \
-		--cell 'noise.rows=0.6 noise.labels=0.6' --results results/methods-demo.jsonl
+	for epochs in 12 30; do \
+		name=methods-demo$$(test $$epochs = 12 || echo -$$epochs); \
+		$(BIN)/bomd benchmark methods-demo --methods all --jobs $(JOBS) --no-report \
+			--set name=$$name --set fit.epochs=$$epochs \
+			--cell noise.rows=0.0 --cell 'noise.rows=0.2 noise.labels=0.2' --cell 'noise.rows=0.4 noise.labels=0.4' \
+			--cell 'noise.rows=0.6 noise.labels=0.6' --results results/$$name.jsonl || exit 1; \
+	done
 	$(BIN)/python scripts/method_pages.py
+
+# The three settings that every method may try before that, on phantoms of another seed; writes the recipe methods-demo.
+tuning: $(VENV)/.dev
+	$(BIN)/python scripts/tune_methods.py --jobs $(JOBS)
 
 # Every number and picture in the README and docs that needs no data: about twenty minutes on 2 cores.
 results: $(VENV)/.demo

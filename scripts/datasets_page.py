@@ -5,7 +5,7 @@ python scripts/datasets_page.py [DATA_DIR]
 DATA_DIR holds `labels/` with the label files of all sets and, where there are some, `nih/` and `openi/` with the images
 that the experiments of this project ran on. The counts go to results/dataset_counts.csv, and the page is made from that
 file and from the readers themselves: their docstrings, arguments and defaults. Without DATA_DIR nothing is counted
-anew, and only the page is made again.
+anew, and only the page is made again. The comparison with torchxrayvision is of scripts/torchxrayvision_labels.py.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from bomd.files import write_text
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "datasets.md"
 COUNTS = ROOT / "results" / "dataset_counts.csv"
+BESIDE = ROOT / "results" / "dataset_torchxrayvision.csv"
 COLUMNS = ("dataset", "folder", "split", "classes", "options", "images", "patients", "class")
 NUMBERS = ("positive", "negative", "not_labelled")
 
@@ -150,8 +151,12 @@ def main() -> None:
     progress.enable()
     if data is not None:
         write_text(COUNTS, as_csv(read_all(data)))
-    with COUNTS.open(encoding="utf-8", newline="") as stream:
-        write_text(PAGE, page(list(csv.DictReader(stream))))
+    write_text(PAGE, page(rows_of(COUNTS), rows_of(BESIDE)))
+
+
+def rows_of(file: Path) -> list[Row]:
+    with file.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
 
 
 def read_all(data: Path) -> list[Row]:
@@ -182,13 +187,14 @@ def as_csv(rows: Sequence[Row]) -> str:
     return stream.getvalue()
 
 
-def page(rows: Sequence[Row]) -> str:
-    """The page, from the counts and from the readers."""
+def page(rows: Sequence[Row], beside: Sequence[Row]) -> str:
+    """The page, from the counts, from the comparison with torchxrayvision and from the readers."""
     counts: dict[Key, list[Row]] = {}
     for row in rows:
         key = (row["dataset"], row["folder"], row["split"], row["classes"], row["options"])
         counts.setdefault(key, []).append(row)
     parts = [_opening(counts), *(_section(name, counts) for name in READINGS), _mixture(counts)]
+    parts.append(_beside(beside))
     if all(reading.key in counts for reading in PART):
         parts.append(_part(counts))
     return "\n".join(parts)
@@ -283,10 +289,19 @@ In a recipe, `[train]` has `dataset = "mixture"`, and `[train.base]` and `[train
 their own; `only = "part"` under `[noise]` lets noise fall on the part alone. The recipe `nihxpdc` is the paper's
 construction: {total:,} images in all, with these positives.
 """
+TORCHXRAYVISION = """## Beside torchxrayvision
+
+Read from the same label files by the rules of torchxrayvision 1.5.7, over all views, ages and images of a patient. It
+looks for a name anywhere in the text of an image's labels; here whole terms count, and in OpenI the headings that
+people assigned where torchxrayvision takes those of a program. {same} Positives where the two
+differ, with the terms behind most of the difference:
+"""
 AT_HAND = """## The images that were at hand
 
 The experiments in `results/` on real images ran on a part of NIH's training list and of OpenI's frontal images, at
 128 px, with the classes and filters above. It is not a random part: its counts are here to judge those results by.
+Runs recorded before nodules, granulomas and opacities of other organs stopped counting have a few images of OpenI
+fewer.
 """
 
 
@@ -295,6 +310,22 @@ def _mixture(counts: Mapping[Key, Sequence[Row]]) -> str:
     total = sum(int(counts[reading.key][0]["images"]) for reading in both)
     text = MIXTURE.format(summary=inspect.cleandoc(str(mixture.__doc__)), total=total)
     return "\n".join([text, *_positives(both, counts), ""])
+
+
+def _beside(rows: Sequence[Row]) -> str:
+    """Classes whose labels differ from torchxrayvision's; sets without such a class in a sentence."""
+    sets = {name: [row for row in rows if row["dataset"] == name] for name in dict.fromkeys(r["dataset"] for r in rows)}
+    alike = [f"{name} ({len(of)} classes)" for name, of in sets.items() if not any(int(row["differ"]) for row in of)]
+    same = f"No label differs in {' and '.join(alike)}, where blank and uncertain cells of CheXpert stay unknown."
+    heads = ["set", "class", "here", "there", "here alone", "there alone", "terms here alone", "terms there alone"]
+    numbers = ("here", "there", "only_here", "only_there")
+    texts = ("terms_only_here", "terms_only_there")
+    table = [
+        [row["dataset"], row["class"], *(f"{int(row[name]):,}" for name in numbers), *(row[name] for name in texts)]
+        for row in rows
+        if int(row["differ"])
+    ]
+    return "\n".join([TORCHXRAYVISION.format(same=same), *markdown(heads, table, "llrrrrll"), ""])
 
 
 def _part(counts: Mapping[Key, Sequence[Row]]) -> str:

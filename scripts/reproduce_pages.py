@@ -25,7 +25,7 @@ RECIPES = {
 }
 # Where other methods were run on like data.
 ELSEWHERE = {
-    "phantom": (Setting("demo", overrides=("name=methods-demo",)), "4,000 phantoms; see [here](methods-demo.md)"),
+    "phantom": (Setting("methods-demo"), "4,000 phantoms; see [here](methods-demo.md)"),
 }
 FOLDED = (
     "-tests",

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from bomd import cli
+from bomd.data.label_files import read_table
 from bomd.learn import model as models
 from bomd.learn.backbone import build
 
@@ -67,6 +68,27 @@ def test_json_has_probability_threshold_and_verdict(model: Path, images: Path, t
         assert "heat_map" not in image
 
 
+def test_what_a_folder_holds_beside_images_is_counted_and_named(
+    model: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DICOM needs no suffix, and TIFF, BMP and WebP are images like others."""
+    grey = np.random.default_rng(0).integers(0, 255, (20, 20), dtype=np.uint8)
+    for name in ("a.tif", "b.bmp", "c.webp"):
+        Image.fromarray(grey).save(images / name)
+    (images / "IM0001").write_bytes(bytes(128) + b"DICM" + bytes(10))  # not a sound one
+    assert bomd("predict", model, images, "-o", tmp_path / "out.json") == 1
+    written = json.loads((tmp_path / "out.json").read_text())
+    assert {Path(image["file"]).name for image in written["images"]} == {
+        *("a.tif", "b.bmp", "c.webp", "x.jpg", 'x, "1".png'),
+    }
+    assert written["skipped"] == [str(images / "notes.txt")]
+    assert [Path(failed["file"]).name for failed in written["unreadable"]] == ["IM0001"]
+    shown = capsys.readouterr().err
+    assert "1 other file is no image and was skipped (1 .txt): '" in shown
+    assert "notes.txt" in shown
+    assert "IM0001" in shown
+
+
 def test_csv_on_the_screen(model: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bomd("predict", model / "model", images, "--format", "csv") == 0
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
@@ -74,6 +96,28 @@ def test_csv_on_the_screen(model: Path, images: Path, capsys: pytest.CaptureFixt
     for row in rows:
         assert [float(row[name]) for name in CLASSES] == pytest.approx(expected(model, images)[row["file"]], abs=1e-4)
         assert row["above_threshold"] == "Mass|No Finding"
+
+
+def test_no_cell_is_a_formula_and_our_reader_gives_the_names_back(tmp_path: Path) -> None:
+    """Names of files and findings that a spreadsheet would run."""
+    finding, name = '=HYPERLINK("http://x","y")', "\r=cmd|' .png"
+    folder = tmp_path / "run" / "model"
+    models.save(folder, [build("small", 2, seed=1)], (finding, "Mass"), 32, thresholds={finding: 0.0})
+    (tmp_path / "here").mkdir()
+    Image.fromarray(np.zeros((20, 20), np.uint8)).save(tmp_path / "here" / name)
+    previous = Path.cwd()
+    os.chdir(tmp_path / "here")
+    try:
+        assert bomd("predict", folder.parent, name, "-o", "out.csv") == 0
+    finally:
+        os.chdir(previous)
+    with (tmp_path / "here" / "out.csv").open(newline="") as stream:
+        cells = [cell for line in csv.reader(stream) for cell in line]
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@"))]
+    frame = read_table(tmp_path / "here" / "out.csv")
+    assert list(frame.columns) == ["file", finding, "Mass", "above_threshold"]
+    assert frame["file"].tolist() == [name]
+    assert frame["above_threshold"].tolist() == [finding]
 
 
 def test_table_marks_what_reaches_its_threshold(
@@ -169,7 +213,7 @@ def test_mistakes_get_one_line(model: Path, images: Path, capsys: pytest.Capture
     ):
         assert bomd(*words) == 2
         said = capsys.readouterr().err
-        assert message in said
+        assert message.lower() in said.lower()  # older Typers shout the names of arguments
         assert said.count("Error: ") == 1
         assert "Traceback" not in said
 

@@ -70,3 +70,32 @@ def test_missing_recipe_and_bad_override(tmp_path: Path) -> None:
         load(recipe(tmp_path, ""), METHODS, ["seed"])
     with pytest.raises(InputError, match="'seed' is a value, not a table"):
         load(recipe(tmp_path, "seed = 1"), METHODS, ["seed.more=2"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("settings=x", "settings: expected a table"),
+        ("settings.bomd=1", "settings.bomd: expected a table"),
+        ("fit.rate=nan", "rate: expected a finite number"),
+        ("fit.clip=inf", "clip: expected a finite number"),
+        ("fit.betas=[2.0, 0.9]", "betas must be"),
+        ("fit.rate=-1", "rate must be at least 0"),
+        ("fit.clip=-1", "clip must be at least 0"),
+        ("fit.eps=-1", "eps must be at least 0"),
+        ("fit.decay=-1", "decay must be at least 0"),
+        ("seed=-5", "seed must be at least 0"),
+        ("minimum_positives=0", "minimum_positives must be at least 1"),
+        ("images.size=100000", "size must be at most 8192"),
+        ("validation=nan", "validation: expected a finite number"),
+    ],
+)
+def test_impossible_values_are_refused_before_anything_starts(tmp_path: Path, setting: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load(recipe(tmp_path, "[train]\n"), METHODS, [setting])
+
+
+@pytest.mark.parametrize("name", ["../../esc", "a/b", "..", ".", "", "a\\b", "/tmp/x", "a\nb", "x" * 300])
+def test_a_name_that_leads_out_of_the_runs_folder_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="cannot be the name of a folder"):
+        parse({"name": name}, METHODS)

@@ -44,16 +44,18 @@ def asked(text: str) -> list[str]:
 
 def test_comparisons_are_what_the_records_say(tmp_path: Path) -> None:
     pages = script("method_pages")
-    for name, source in pages.SOURCES.items():
-        found = pages.records_of(source)
+    for name, sources in pages.SOURCES.items():
+        groups = {source: pages.records_of(source) for source in sources}
         text = (ROOT / "docs" / f"{name}.md").read_text()
         methods = asked(text)
-        assert {record["config"]["method"] for record in found} <= {*methods} <= {*METHODS}
-        assert text == pages.page(f"{source}.jsonl", found, methods)
-        own = f"{name}-comparison"
-        pages.write_comparison(pages.comparisons(found, methods), tmp_path / f"{own}.csv")
-        for suffix in (".csv", ".md"):
-            assert (ROOT / "results" / f"{own}{suffix}").read_text() == (tmp_path / f"{own}{suffix}").read_text()
+        assert text == pages.page(groups, methods)
+        for source, own in sources.items():
+            found = groups[source]
+            assert {record["config"]["method"] for record in found} <= {*methods} <= {*METHODS}
+            if found:
+                pages.write_comparison(pages.comparisons(found, methods), tmp_path / f"{own}.csv")
+            for suffix in (".csv", ".md") if found else ():
+                assert (ROOT / "results" / f"{own}{suffix}").read_text() == (tmp_path / f"{own}{suffix}").read_text()
 
 
 def test_no_comparison_is_without_records() -> None:
@@ -63,12 +65,13 @@ def test_no_comparison_is_without_records() -> None:
 def test_a_page_of_methods_says_what_is_there_and_what_is_missing() -> None:
     """On records of two methods; a third is asked for."""
     pages, found = script("method_pages"), read_records(ROOT / "results" / "demo.jsonl")
-    text = pages.page("demo.jsonl", found, ["bce", "bomd", "bomd-paper"])
+    text = pages.page({"demo": found, "nothing": []}, ["bce", "bomd", "bomd-paper"])
     assert asked(text) == ["bce", "bomd", "bomd-paper"]
     assert "6 of 36 runs are in" in text  # three methods, four levels of noise, three seeds
     assert "| bce | missing | missing | 0.639 ± 0.025 | missing |" in text
     assert "- bomd: no noise; (0.2, 0.2); (0.6, 0.6) (seeds 0, 1, 2)" in text
     assert "3,593 training images (phantom) at 64 px, small from random weights, 12 epochs" in text
+    assert "`results/nothing.jsonl`: no run is in yet" in text
 
 
 @pytest.mark.parametrize("records", RECORDS, ids=lambda path: path.stem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
@@ -56,6 +57,32 @@ def test_changed_code_finds_no_old_stage(tmp_path: Path, monkeypatch: pytest.Mon
     assert not run.by_this_code
     with runs.Stages(tmp_path).enter("descriptors", 1) as edited:
         assert not edited.finished
+
+
+def test_mending_what_only_writes_does_not_train_again(tmp_path: Path) -> None:
+    source, copy = Path(runs.__file__).parent, tmp_path / "bomd"
+    for room in runs.ROOMS:
+        shutil.copytree(source / room, copy / room, ignore=shutil.ignore_patterns("__pycache__", "*.npz", "*.txt"))
+    before = runs._code_of(copy)
+    for name in runs.WITHOUT_NUMBERS:
+        (copy / name).write_text("# mended\n")
+    assert runs._code_of(copy) == before
+    (copy / "learn" / "engine.py").write_text("# other numbers\n")
+    assert runs._code_of(copy) != before
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "null", '"text"', "{}", '{"format": 1}', '{"format": 1, "config": 3}'])
+def test_json_of_another_type_is_one_line(tmp_path: Path, content: str) -> None:
+    run = runs.start(tmp_path, Config())
+    (run.directory / "config.json").write_text(content)
+    with pytest.raises(InputError, match=r"damaged|another version"):
+        run.config()
+    run = runs.start(tmp_path, Config(name="other"))
+    for name, read in (("result.json", run.result), ("environment.json", run.environment)):
+        (run.directory / name).write_text(content)
+        if not content.startswith("{"):
+            with pytest.raises(InputError, match=f"{name} is damaged"):
+                read()
 
 
 HOLD = """

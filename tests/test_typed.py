@@ -42,6 +42,9 @@ def test_values_become_what_the_hints_ask_for() -> None:
         ({"engine": {"power": 1, "fuel": "oli"}}, "'oli' is not one of 'wood', 'oil'."),
         ({"engine": 3}, "car.engine: expected a table of settings, got 3."),
         ({"engine": {"power": 1}, "wheels": 2.5}, "car.wheels: expected int, got 2.5."),
+        ({"engine": {"power": float("nan")}}, "car.engine: power: expected a finite number, got nan."),
+        ({"engine": {"power": float("-inf")}}, "car.engine: power: expected a finite number, got -inf."),
+        ({"engine": {"power": 10**400}}, "car.engine: power: expected a finite number, got inf."),
         ({"engine": {"power": 1}, "wheels": True}, "car.wheels: expected int, got True."),
     ],
 )

@@ -138,8 +138,8 @@ def benchmark(
     """
     from bomd.measure import plan
     from bomd.measure import report as pages
-    from bomd.measure.benchmark import add_records, run_all
-    from bomd.measure.comparison import write_results
+    from bomd.measure.benchmark import run_all
+    from bomd.measure.comparison import add_results
 
     try:
         numbers = [int(seed) for seed in seeds.split(",")]
@@ -149,7 +149,7 @@ def benchmark(
     configs = plan.grid(recipes, names, numbers, cells or ("",), overrides or ())
     outcome = run_all(configs, root, jobs, Console(stderr=True), results)
     if results is not None and outcome.done:
-        write_results(add_records(outcome.done, results), results)
+        add_results(outcome.done, results)
     if outcome.done:
         folder = root if len({config.name for config in configs}) > 1 else root / configs[0].name
         _print_results(outcome.done, pages.write_report(outcome.done, folder / "report.html") if page else None)
@@ -179,11 +179,9 @@ def tables(
 ) -> None:
     """Add finished runs to a file of records, and write its .csv and .md tables anew."""
     from bomd import runs
-    from bomd.measure.benchmark import add_records
-    from bomd.measure.comparison import write_results
+    from bomd.measure.comparison import add_results
 
-    found = add_records(runs.find(places) if places else [], records)
-    write_results(found, records)
+    found = add_results(runs.find(places) if places else [], records)
     print(f"{len(found)} runs: {records.with_suffix('.csv')}, {records.with_suffix('.md')}")
 
 

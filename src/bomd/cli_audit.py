@@ -14,7 +14,7 @@ SHOWN = 10  # most suspect images in the closing summary
 
 
 def audit(
-    labels: Annotated[Path, typer.Argument(help="CSV, TSV or Parquet: one row per image.")],
+    labels: Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or Excel: one row per image.")],
     images: Annotated[
         Path | None, typer.Option("--images", metavar="DIR", help="The folder of the images, at any depth.")
     ] = None,
@@ -37,6 +37,9 @@ def audit(
     plan_only: Annotated[bool, typer.Option("--plan", help="Say what would be done and how long, and stop.")] = False,
     skip_missing: Annotated[
         bool, typer.Option("--skip-missing", help="Leave out rows whose image is not there.")
+    ] = False,
+    drop_duplicates: Annotated[
+        bool, typer.Option("--drop-duplicates", help="Keep the first row of an id that occurs again.")
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn at random.")] = 0,
     overrides: Annotated[
@@ -77,6 +80,7 @@ def audit(
         minutes=minutes,
         seed=seed,
         skip_missing=skip_missing,
+        drop_duplicates=drop_duplicates,
         **layout,
     )
     if plan_only:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
@@ -57,7 +56,7 @@ class Predicted:
 
 def predict(
     model: ModelPlace,
-    files: Annotated[list[Path], typer.Argument(help="PNG, JPEG or DICOM files, or folders of them.")],
+    files: Annotated[list[Path], typer.Argument(help="PNG, JPEG, BMP, TIFF, WebP or DICOM files, or folders of them.")],
     form: Annotated[
         Format | None,
         typer.Option("--format", help="How to write them; by default a table, or what the name of the file says."),
@@ -76,7 +75,8 @@ def predict(
     The table shows, for each image, the findings that reach their threshold and the most probable ones; CSV and JSON
     have all. Thresholds were chosen on held-out patients when the model was trained; a finding may have none.
 
-    A file that cannot be read is named and the others are predicted; the exit code is then 1.
+    In a folder, DICOM files need no suffix, and what is no image is counted and named. A file that cannot be read is
+    named and the others are predicted; the exit code is then 1.
 
     For example: bomd predict runs/demo/bomd/seed0-1a2b3c scans/ --format json -o findings.json --heatmaps heat/
     """
@@ -87,7 +87,7 @@ def predict(
     form = form or _format_of(output)
     opened = models.load(only_run(model))
     chosen = _choose(opened, finding)
-    found, unreadable = _find(files)
+    found, skipped, unreadable = _find(files)
     rows: list[Predicted] = []
     if found:
         table, broken = opened.predict_readable(found)
@@ -96,7 +96,7 @@ def predict(
     drawn = {} if heatmaps is None else _draw_all(opened, rows, heatmaps, everything=bool(finding))
     thresholds = {name: opened.thresholds.get(name) for name in chosen}
     if form is Format.json:
-        text = _as_json(rows, unreadable, thresholds, drawn)
+        text = _as_json(rows, unreadable, skipped, thresholds, drawn)
     elif form is Format.csv:
         text = _as_csv(rows, thresholds)
     else:
@@ -110,6 +110,10 @@ def predict(
         print(f"{len(rows)} images: {output}")
     if heatmaps is not None:
         Console(stderr=True, soft_wrap=True).print(f"{len(drawn)} heat maps: {heatmaps}", highlight=False, markup=False)
+    if skipped:
+        from bomd.data.image_files import told
+
+        _complain(f"{told(skipped)}.", "yellow")
     for name, reason in unreadable.items():
         _complain(reason if name in reason else f"{name}: {reason}")
     if unreadable:
@@ -155,18 +159,22 @@ def _choose(model: Model, findings: Sequence[str] | None) -> list[str]:
     return list(dict.fromkeys(findings or model.classes))
 
 
-def _find(places: Sequence[Path]) -> tuple[list[Path], dict[str, str]]:
-    """The image files at these places, and why there is none at each of the others."""
-    from bomd.data.images import find_images
+def _find(places: Sequence[Path]) -> tuple[list[Path], list[str], dict[str, str]]:
+    """The image files at these places, other files there, and why there is no image at each of the other places."""
+    from bomd.data.image_files import find_images
 
-    found: dict[Path, None] = {}
+    found: dict[str, None] = {}
+    skipped: dict[str, None] = {}
     missing = {}
     for place in places:
         try:
-            found.update(dict.fromkeys(find_images([place])))
+            here = find_images([place])
         except InputError as error:
             missing[str(place)] = str(error)
-    return list(found), missing
+            continue
+        found.update(dict.fromkeys(here.images))
+        skipped.update(dict.fromkeys(here.others))
+    return [Path(name) for name in found], [name for name in skipped if name not in found], missing
 
 
 def _rows(table: LabelTable, chosen: Sequence[str]) -> list[Predicted]:
@@ -222,6 +230,7 @@ def _format_of(output: Path | None) -> Format:
 def _as_json(
     rows: Sequence[Predicted],
     unreadable: Mapping[str, str],
+    skipped: Sequence[str],
     thresholds: Mapping[str, float | None],
     drawn: Mapping[str, Path],
 ) -> str:
@@ -239,19 +248,23 @@ def _as_json(
         for row in rows
     ]
     failed = [{"file": _encodable(name), "reason": _encodable(reason)} for name, reason in unreadable.items()]
-    return json.dumps({"images": images, "unreadable": failed}, indent=2, ensure_ascii=False) + "\n"
+    document = {"images": images, "unreadable": failed, "skipped": [_encodable(name) for name in skipped]}
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def _as_csv(rows: Sequence[Predicted], thresholds: Mapping[str, float | None]) -> str:
-    """One row for each image: file, a probability for each finding, and the findings that reach their threshold."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")  # a comma in a file's name must not move its columns
-    writer.writerow(["file", *thresholds, ABOVE])
+    """One row for each image: file, a probability for each finding, and the findings that reach their threshold.
+
+    Text that a spreadsheet would run as a formula has an apostrophe before it.
+    """
+    from bomd.data.cells import csv_line, harmless
+
+    lines = [("file", *thresholds, ABOVE)]
     for row in rows:
         above = [name for name, value in row.probabilities.items() if _reaches(value, thresholds[name])]
         numbers = [f"{value:.4f}" for value in row.probabilities.values()]
-        writer.writerow([_encodable(row.file), *numbers, "|".join(above)])
-    return text.getvalue()
+        lines.append((_encodable(row.file), *numbers, "|".join(above)))
+    return "".join(f"{csv_line(map(harmless, line))}\n" for line in lines)
 
 
 def _as_table(rows: Sequence[Predicted], thresholds: Mapping[str, float | None], console: Console) -> str:
@@ -301,5 +314,5 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _complain(text: str) -> None:
-    Console(stderr=True, soft_wrap=True).print(_printable(text), style="red", markup=False, highlight=False)
+def _complain(text: str, style: str = "red") -> None:
+    Console(stderr=True, soft_wrap=True).print(_printable(text), style=style, markup=False, highlight=False)

@@ -12,6 +12,9 @@ from bomd.errors import InputError
 from bomd.files import fingerprint
 from bomd.typed import convert, nearest, table
 
+LARGEST_SIZE = 8192  # pixels of a side; a batch of more would not fit into any memory
+LONGEST_NAME = 200
+
 
 @dataclass(frozen=True)
 class ImageSettings:
@@ -70,6 +73,11 @@ class Config:
     device: DeviceSettings = field(default_factory=DeviceSettings)
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)  # method name -> its arguments
 
+    def __post_init__(self) -> None:
+        outside = self.name in ("", ".", "..") or any(sign in "/\\" or not sign.isprintable() for sign in self.name)
+        if outside or len(self.name) > LONGEST_NAME:
+            raise InputError(f"name: {self.name[:80]!r} cannot be the name of a folder; use a word without slashes.")
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -101,10 +109,11 @@ def load(path: Path, methods: Collection[str], overrides: Sequence[str] = ()) ->
 def parse(values: Mapping[str, Any], methods: Collection[str], where: str = "recipe") -> Config:
     """Build a checked Config from nested mappings; tables named after a method become its settings."""
     plain = {name: value for name, value in values.items() if name not in methods}
-    settings = dict(plain.pop("settings", {}))
+    settings = table(plain.pop("settings", {}), f"{where}: settings")
     for name in methods:
+        own = table(settings.get(name, {}), f"{where}: settings.{name}")
         if name in values:
-            settings[name] = {**settings.get(name, {}), **table(values[name], f"{where}: {name}")}
+            settings[name] = {**own, **table(values[name], f"{where}: {name}")}
     known = [item.name for item in fields(Config) if item.name != "settings"]
     for name in plain:
         if name not in known:
@@ -115,17 +124,33 @@ def parse(values: Mapping[str, Any], methods: Collection[str], where: str = "rec
     config: Config = convert({**plain, "settings": settings}, Config, where)
     if config.method not in methods:
         raise InputError(f"{where}: unknown method {config.method!r}.{nearest(config.method, methods)}")
+    _check_ranges(config, where)
+    return config
+
+
+def _check_ranges(config: Config, where: str) -> None:
+    """Refuse numbers that nothing can be trained with, before anything is spent on them."""
+    fit = config.fit
     if not 0 <= config.validation < 1:
         raise InputError(f"{where}: validation must be at least 0 and below 1, not {config.validation:g}.")
+    if config.images.size > LARGEST_SIZE:
+        raise InputError(f"{where}: size must be at most {LARGEST_SIZE}, not {config.images.size}.")
+    if not all(0 <= beta < 1 for beta in fit.betas):
+        raise InputError(f"{where}: betas must be at least 0 and below 1, not {', '.join(map(str, fit.betas))}.")
     smallest = {
+        "seed": (config.seed, 0),
+        "minimum_positives": (config.minimum_positives, 1),
         "size": (config.images.size, 8),
-        "epochs": (config.fit.epochs, 1),
-        "batch": (config.fit.batch, 2),
+        "epochs": (fit.epochs, 1),
+        "batch": (fit.batch, 2),
+        "rate": (fit.rate, 0),
+        "eps": (fit.eps, 0),
+        "decay": (fit.decay, 0),
+        "clip": (fit.clip, 0),
     }
     for name, (value, lowest) in smallest.items():
         if value < lowest:
-            raise InputError(f"{where}: {name} must be at least {lowest}, not {value}.")
-    return config
+            raise InputError(f"{where}: {name} must be at least {lowest}, not {value:g}.")
 
 
 def override(values: dict[str, Any], text: str) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,34 +15,164 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 
+from bomd import progress
 from bomd.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks
+    fcntl = None  # type: ignore[assignment]
+
+_locks: dict[Path, FileLock] = {}
+PRIVATE = 0o700  # of folders with other people's pictures and labels: their owner alone looks inside
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path` that takes its place when the block succeeds.
+    """Yield a temporary path that takes the place of `path` when the block succeeds.
 
-    The file is flushed to disk before it is renamed; on any error nothing appears under `path`.
+    The file is flushed to disk before it is renamed; on any error nothing appears under `path`. A link is followed.
+    A device or a pipe is never replaced: what the block wrote is copied into it. Missing folders are made, and said.
     """
+    path = Path(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+        if is_stream(path):
+            with _copied_into(path) as temporary:
+                yield temporary
+            return
+        target = _followed(path)
+        _make_parents(target)
+        handle, temporary = _open_temporary(target)
     except OSError as error:
         raise InputError(f"Cannot write {path}: {error.strerror or error}.") from error
-    os.close(handle)
-    temporary = Path(name)
     try:
         yield temporary
         with temporary.open("rb+") as stream:
             os.fsync(stream.fileno())
-        temporary.chmod(0o644)  # mkstemp is private; results are meant to be read by colleagues
-        temporary.replace(path)
+        temporary.chmod(_mode_of(target))
+        temporary.replace(target)
     except OSError as error:
         raise InputError(f"Cannot write {path}: {error.strerror or error}.") from error
     finally:
         temporary.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that its owner alone may look into, with all that is missing above it; one that is there stays."""
+    try:
+        missing = [place for place in (folder, *folder.parents) if not place.exists()]
+        for place in reversed(missing):
+            place.mkdir(mode=PRIVATE, exist_ok=True)  # another process may be making it, too
+        if not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    except OSError as error:
+        raise InputError(f"Cannot write {folder}: {error.strerror or error}.") from error
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let one process at a time read a file, add to it and write it again; the same process may enter twice."""
+    if is_stream(Path(path)):
+        raise InputError(f"{path} is a device or a pipe, which nothing can be added to: name a file.")
+    target = _followed(Path(path)).absolute()
+    try:
+        _make_parents(target)
+        lock = _locks.setdefault(target, FileLock(target.with_name(f".{target.name}.lock")))
+        lock.acquire()
+    except OSError as error:
+        raise InputError(f"Cannot write {path}: {error.strerror or error}.") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def is_stream(path: Path) -> bool:
+    """Whether this is a device, a pipe or a stream of this process: written into, never read back or replaced."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    if stat.S_ISREG(mode):  # /dev/stdout where a shell sends it to a file
+        return path.is_symlink() and path.absolute().parts[1:2] in (("dev",), ("proc",))
+    return not stat.S_ISDIR(mode)
+
+
+@contextmanager
+def _copied_into(path: Path) -> Iterator[Path]:
+    """A temporary file elsewhere, since not every writer can do without going back in its file."""
+    if stat.S_ISBLK(path.stat().st_mode):
+        raise InputError(f"Cannot write {path}: it is a disk, not a file.")
+    with tempfile.TemporaryDirectory(prefix="bomd-") as folder:
+        temporary = Path(folder) / f"content{path.suffix}"
+        yield temporary
+        with temporary.open("rb") as content, path.open("ab") as stream:
+            shutil.copyfileobj(content, stream)
+
+
+def _followed(path: Path) -> Path:
+    """The file that a link leads to, there or not; any other path as it is."""
+    if not path.is_symlink():
+        return path
+    target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise InputError(f"Cannot write {path}: it is a link that leads to itself.")
+    return target
+
+
+def _make_parents(path: Path) -> None:
+    if not path.parent.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        progress.say(f"Made the folder {path.parent}, which was not there.")
+
+
+def _mode_of(path: Path) -> int:
+    """Who may read and write: as before, or for a new file as the user's umask and its folder allow."""
+    if path.exists():
+        return stat.S_IMODE(path.stat().st_mode)
+    umask = os.umask(0o077)  # it cannot be asked for without being set
+    os.umask(umask)
+    return 0o666 & ~umask & (path.parent.stat().st_mode | 0o600)
+
+
+def _open_temporary(target: Path) -> tuple[int, Path]:
+    """A file beside `target` that this process alone writes, open for as long as it does.
+
+    It has the same name every time, so that the next writer takes over what a killed one left behind. The system
+    lets go of the lock when its holder dies. Where another process is writing just now, the name is a new one.
+    """
+    usual = target.with_name(f".{target.name}.part{target.suffix}")
+    handle = _take(usual)
+    if handle is not None:
+        return handle, usual
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=target.suffix)
+    return handle, Path(name)
+
+
+def _take(path: Path) -> int | None:
+    """Open and lock a file that is new, or that a killed process of this user left; None where it cannot be had."""
+    if fcntl is None:
+        return None
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held, there = os.fstat(handle), path.lstat()
+        own = held.st_uid == os.geteuid() and held.st_nlink == 1 and stat.S_ISREG(held.st_mode)
+        if own and os.path.samestat(held, there):  # else its last holder has just finished and renamed it
+            os.ftruncate(handle, 0)
+            os.fchmod(handle, 0o600)
+            return handle
+    except OSError:
+        pass
+    os.close(handle)
+    return None
 
 
 def write_text(path: Path, text: str) -> None:
@@ -73,6 +206,22 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
             return {name: archive[name] for name in archive.files}
     except Exception as error:  # numpy and zipfile raise many kinds for a damaged archive
         raise InputError(f"Cannot read {path}: {error}.") from error
+
+
+def read_array(path: Path, *, mapped: bool = False) -> NDArray[Any]:
+    """One array of a `.npy` file; nothing is ever unpickled.
+
+    Args:
+        path: The file.
+        mapped: Leave it on disk and read what is used.
+    """
+    try:
+        array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    except Exception as error:  # numpy raises many kinds for a damaged file, also SyntaxError and MemoryError
+        raise InputError(f"Cannot read {path}: {' '.join(str(error).split()) or type(error).__name__}.") from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"Cannot read {path}: it holds several arrays, not one.")
+    return array
 
 
 def fingerprint(*parts: Any) -> str:

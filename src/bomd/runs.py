@@ -1,12 +1,14 @@
 """Run directories and finished stages: what was computed, from which settings, and whether it is complete.
 
-    runs/demo/bomd/seed0-3fa91c/   config.json, environment.json, metrics.jsonl, labels.npz,
-                                   predictions.npz, examples.npz, model/, result.json
-    runs/stages/descriptors-81e0/  whatever the stage wrote, and finished.json
+    runs/demo/bomd/seed0-3fa91c/          config.json, environment.json, metrics.jsonl, labels.npz,
+                                          predictions.npz, examples.npz, model/, result.json
+    runs/demo/bomd/seed0-3fa91c-8e02d1/   the same settings after labels or images were changed
+    runs/stages/descriptors-81e0/         whatever the stage wrote, and finished.json
 
 A stage is named by the fingerprint of everything it depends on, its code among it, so a changed setting or method
 finds no old stage, and runs that agree on a stage (BoMD with another lambda) share it. `result.json` and
-`finished.json` are written last: without them the work is taken up again where it stopped.
+`finished.json` are written last: without them the work is taken up again where it stopped. Labels and pictures of
+people are in there, so that the owner alone may look inside.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -30,10 +32,15 @@ from filelock import FileLock
 from bomd import processes
 from bomd.config import Config
 from bomd.errors import InputError
-from bomd.files import fingerprint, read_json, write_json, write_text
+from bomd.files import fingerprint, make_private, read_json, write_json, write_text
 
 ROOMS = ("data", "learn", "describe", "clean", "methods")  # the code that numbers come from
+# Code of those rooms that only writes down or shows what is known: mending it must not make trained networks worthless.
+WITHOUT_NUMBERS = ("learn/card.py", "learn/logs.py", "learn/export.py", "learn/heatmap.py")
 FORMAT = 1  # raised whenever a file in a run or stage directory changes its meaning
+
+Shape = Mapping[str, tuple[type, ...]]  # types that entries of a file may have
+Data = dict[str, dict[str, Any]]  # name of a set -> fingerprints of its "labels", "files" and packed "images"
 
 _at_once = 1
 
@@ -48,44 +55,155 @@ class Run:
     def finished(self) -> bool:
         return (self.directory / "result.json").exists()
 
-    def config(self) -> dict[str, Any]:
-        """Every resolved setting, as saved."""
-        saved: dict[str, Any] = read_json(self.directory / "config.json")
+    @property
+    def asked(self) -> int:
+        """When it was finished or last asked for; higher is later."""
+        return (self.directory / "result.json").stat().st_mtime_ns
+
+    def saved(self) -> dict[str, Any]:
+        """What was written when the run was started: format, code, settings and data."""
+        saved = _read_table(self.directory / "config.json")
         if saved.get("format") != FORMAT:
             raise InputError(
                 f"{self.directory} was written by another version of bomd (format {saved.get('format')}, "
                 f"this one reads {FORMAT}). Move it away and run again."
             )
-        config: dict[str, Any] = saved["config"]
-        return config
+        return saved
+
+    def config(self) -> dict[str, Any]:
+        """Every resolved setting, as saved."""
+        path = self.directory / "config.json"
+        config = self.saved().get("config")
+        if not isinstance(config, dict):
+            raise InputError(f"{path} is damaged: it holds no settings. Run it again.")
+        return _shaped(config, CONFIG_SHAPE, path)
+
+    def data(self) -> Data | None:
+        """The state of labels and images that it was made from; None for a run that does not say."""
+        data = self.saved().get("data")
+        return data if isinstance(data, dict) and all(isinstance(part, dict) for part in data.values()) else None
 
     @property
     def by_this_code(self) -> bool:
         """Whether the code that numbers come from is still what it was when the run was started."""
-        return bool(read_json(self.directory / "config.json").get("code") == code_fingerprint())
+        return bool(self.saved().get("code") == code_fingerprint())
 
     def result(self) -> dict[str, Any]:
         self.config()
         if not self.finished:
             raise InputError(f"{self.directory} has no result.json: the run is not finished. Run it again.")
-        result: dict[str, Any] = read_json(self.directory / "result.json")
+        path = self.directory / "result.json"
+        result = _shaped(_read_table(path), RESULT_SHAPE, path)
+        for part, kind in (("images", int), ("flagged", int), ("tests", dict)):
+            entries = result.get(part) or {}
+            _shaped(entries, dict.fromkeys(entries, (kind,)), path)
+        for scores in result.get("tests", {}).values():
+            _shaped(scores, SCORES_SHAPE, path)
         return result
 
+    def environment(self) -> dict[str, Any]:
+        """Where and how it was made."""
+        path = self.directory / "environment.json"
+        return _shaped(_read_table(path), {"device": (str,), "versions": (dict,)}, path)
 
-def locate(root: Path, config: Config) -> Run:
-    """The directory of a run, whether it exists or not; the same settings always give the same one."""
-    return Run(root / config.name / config.method / f"seed{config.seed}-{config.key[:6]}")
+
+def _read_table(path: Path) -> dict[str, Any]:
+    """A JSON object; whatever else the file may hold is an error."""
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise InputError(f"{path} is damaged: it holds a {type(found).__name__}, not a table. Run it again.")
+    return found
 
 
-def start(root: Path, config: Config) -> Run:
-    """Make or find the directory of a run."""
-    run = locate(root, config)
-    if (run.directory / "config.json").exists():
-        run.config()
-    else:
-        settings = {"format": FORMAT, "code": code_fingerprint(), "config": config.to_dict()}
-        write_json(run.directory / "config.json", settings)
+# What readers of a run rely on. A run may come from another version or from somebody else, and lack some of it.
+_NUMBER, _TABLE_OR_NONE = (int, float, type(None)), (dict, type(None))
+CONFIG_SHAPE: Shape = {
+    **dict.fromkeys(("name", "method"), (str,)),
+    **dict.fromkeys(("train", "test", "noise", "settings", "fit", "images", "device"), (dict,)),
+    "seed": (int,),
+}
+RESULT_SHAPE: Shape = {
+    **dict.fromkeys(("name", "method"), (str,)),
+    **dict.fromkeys(("tests", "images"), (dict,)),
+    **dict.fromkeys(("flagged", "detection", "labels", "votes", "space"), _TABLE_OR_NONE),
+    **dict.fromkeys(("seconds", "images_presented", "seed"), _NUMBER),
+    "notes": (list,),
+    "composition": (list, type(None)),
+}
+SCORES_SHAPE: Shape = {
+    **dict.fromkeys(("mean_auc", "mean_auc_low", "mean_auc_high"), _NUMBER),
+    **dict.fromkeys(("classes", "averaged", "left_out"), (list,)),
+}
+
+
+def _shaped(found: dict[str, Any], shape: Shape, path: Path) -> dict[str, Any]:
+    """The same table if each of these entries, where it is there, has one of its types."""
+    for name, kinds in shape.items():
+        if name in found and not isinstance(found[name], kinds):
+            raise InputError(f"{path} is damaged: {name!r} is a {type(found[name]).__name__}. Run it again.")
+    return found
+
+
+def locate(root: Path, config: Config, data: Data | None = None) -> Run:
+    """The directory of a run, whether it exists or not; the same settings and data always give the same one.
+
+    Args:
+        root: Of all runs.
+        config: All settings.
+        data: The state of labels and images. Where the settings have a finished run already that was made from
+            another state, this one gets a directory of its own. Without it: the finished run that was asked for last.
+    """
+    first = Run(root / config.name / config.method / f"seed{config.seed}-{config.key[:6]}")
+    name = first.directory.name
+    others = sorted(first.directory.parent.glob(f"{name}-*")) if first.directory.parent.is_dir() else []
+    known = [first, *(Run(place) for place in others)]
+    if data is None:
+        return max((run for run in known if run.finished), key=lambda run: run.asked, default=first)
+    for run in known:
+        if not run.finished or same_data(run.data(), data):
+            return run
+    return Run(first.directory.with_name(f"{name}-{fingerprint(data)[:6]}"))
+
+
+def same_data(before: Data | None, now: Data) -> bool:
+    """Whether labels and images are what they were; a run that does not say is believed.
+
+    Pixels decide where both are known, so that files may be copied and touched.
+    """
+    if before is None:
+        return True
+    if set(before) != set(now):
+        return False
+    for name, part in now.items():
+        known = "images" if part.get("images") and before[name].get("images") else "files"
+        if any(before[name].get(key) != part.get(key) for key in ("labels", known)):
+            return False
+    return True
+
+
+def start(root: Path, config: Config, data: Data | None = None) -> Run:
+    """Make or find the directory of a run, and write down what it is made from."""
+    run = locate(root, config, data)
+    if run.finished and data is None:
+        return run
+    make_private(run.directory)
+    saved = run.saved() if (run.directory / "config.json").exists() else {}
+    known = run.data() if run.finished else data
+    if data is not None and known is not None:  # what a run of an older version was made from, nobody knows
+        now = {name: {key: state for key, state in part.items() if state is not None} for name, part in data.items()}
+        saved["data"] = {name: known[name] | part for name, part in now.items()}
+    if not run.finished:
+        saved |= {"format": FORMAT, "code": code_fingerprint(), "config": config.to_dict()}
+    write_json(run.directory / "config.json", saved)
+    if run.finished:
+        (run.directory / "result.json").touch()  # of several runs with these settings, this one counts
     return run
+
+
+def remember_images(run: Run, store: Path, size: int, state: str) -> None:
+    """Write down where the packed images of a run are, and which they are, for those who look at them later."""
+    place = os.path.relpath(store.resolve(), run.directory.resolve())
+    write_json(run.directory / "images.json", {"store": place, "size": size, "fingerprint": state})
 
 
 def find(places: list[Path]) -> list[Run]:
@@ -97,10 +215,21 @@ def find(places: list[Path]) -> list[Run]:
         if (place / "config.json").exists():
             found.append(place)
         else:
-            found += [file.parent for file in sorted(place.glob("**/result.json"))]
+            found += _latest([file.parent for file in sorted(place.glob("**/result.json"))])
     if not found:
         raise InputError(f"No finished run in {', '.join(map(str, places))}.")
     return [Run(directory) for directory in found]
+
+
+def _latest(directories: list[Path]) -> list[Path]:
+    """Of the runs with the same settings on changed data only the one that was asked for last."""
+    latest: dict[Path, Path] = {}
+    for directory in directories:
+        again = re.fullmatch(r"(seed-?\d+-[0-9a-f]{6})-[0-9a-f]{6}", directory.name)
+        settings = directory if again is None else directory.with_name(again[1])
+        before = latest.get(settings, directory)
+        latest[settings] = max(before, directory, key=lambda place: Run(place).asked)
+    return list(latest.values())
 
 
 def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
@@ -129,8 +258,7 @@ class Stage:
 
     def facts(self) -> dict[str, Any]:
         """What `finish` was told."""
-        facts: dict[str, Any] = read_json(self.directory / "finished.json")
-        return facts
+        return _read_table(self.directory / "finished.json")
 
 
 @dataclass(frozen=True)
@@ -147,10 +275,7 @@ class Stages:
     def enter(self, name: str, *inputs: Any) -> Iterator[Stage]:
         """Hold the stage that these inputs determine; a second process waits until it is finished."""
         directory = self.directory(name, code_fingerprint(), *inputs)
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"Cannot write {directory}: {error.strerror}.") from error
+        make_private(directory)
         with FileLock(directory / ".lock") if processes.first() else nullcontext():
             processes.wait()  # the others come in when the first holds the lock
             yield Stage(directory)
@@ -160,8 +285,12 @@ class Stages:
 @functools.cache
 def code_fingerprint() -> str:
     """Changes with any line of the code that decides about numbers, so that a new method never gets old results."""
-    package = Path(__file__).parent
+    return _code_of(Path(__file__).parent)
+
+
+def _code_of(package: Path) -> str:
     files = sorted(file for room in ROOMS for file in (package / room).rglob("*.py"))
+    files = [file for file in files if file.relative_to(package).as_posix() not in WITHOUT_NUMBERS]
     return fingerprint(*(part for file in files for part in (str(file.relative_to(package)), file.read_text("utf-8"))))
 
 
@@ -192,7 +321,7 @@ def environment(device: str, started: float) -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}",
         "processors": os.cpu_count(),
         "device": device,
-        "versions": {name: _version(name) for name in packages},
+        "versions": {name: version_of(name) for name in packages},
         "seconds": round(time.time() - started, 1),
         "runs_at_once": _at_once,
         "peak_memory_mb": _peak_memory(),
@@ -200,7 +329,8 @@ def environment(device: str, started: float) -> dict[str, Any]:
     }
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """The installed version; None for one that runs from its source alone."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -217,6 +347,7 @@ def _git(*command: str) -> str | None:
             cwd=Path(__file__).parent,
             capture_output=True,
             text=True,
+            errors="replace",  # names of files need not be text
             timeout=10,
             check=True,
         )
@@ -229,8 +360,9 @@ def _peak_memory() -> float | None:
     """Megabytes of this process at the worst moment."""
     if sys.platform == "win32":
         return None
-    if sys.platform == "linux":  # where getrusage also counts what the process was before it became this program
-        found = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), flags=re.MULTILINE)
+    status = Path("/proc/self/status")
+    if status.exists():  # on Linux getrusage also counts what the process was before it became this program
+        found = re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(), flags=re.MULTILINE)
         return None if found is None else round(int(found[1]) / 1024, 1)
     import resource
 

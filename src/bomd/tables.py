@@ -198,7 +198,7 @@ class Opinion:
         wrong: (N, C) probability that the given label is wrong; NaN where it was not judged.
         proposed: (N, C) what a person is asked to accept, 0 or 1; NaN where nothing is labelled.
         expected: (N) how many labels of findings are expected to be wrong.
-        rank: (N) place in the order of review, from 1; equal images keep their order.
+        rank: (N) place in the order of review, from 1: the images most likely to have any wrong label come first.
         learnt: (C) whether the evidence tells this class apart at all; nothing is proposed for others.
         reasons: What was decided and why, in sentences.
     """
@@ -237,7 +237,7 @@ def rows_of(ids: Text, wanted: Text) -> NDArray[np.intp]:
 
 
 def _text(column: Any) -> Text:
-    return np.asarray(column).astype(np.str_)
+    return np.asarray(column).astype(np.str_, copy=False)
 
 
 def _refuse_duplicates(names: Text, what: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -53,8 +54,8 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         return {key: convert(item, inner[1], f"{where}.{key}") for key, item in table(value, where).items()}
     if origin in (tuple, list, Sequence):
         return _convert_sequence(value, origin, inner, where)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return _finite(value, where)
     if hint is Path and isinstance(value, str):
         return Path(value)
     if isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
@@ -73,6 +74,17 @@ def table(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise InputError(f"{where}: expected a table of settings, got {value!r}.")
     return dict(value)
+
+
+def _finite(value: float, where: str) -> float:
+    """A number to compute with; nan and inf, which TOML knows, would only be found out in the middle of the work."""
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        number = math.inf
+    if not math.isfinite(number):
+        raise InputError(f"{where}: expected a finite number, got {number}.")
+    return number
 
 
 def _convert_union(value: Any, choices: tuple[Any, ...], where: str) -> Any:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from bomd.audits.given import read_given, read_records
-from bomd.data.datasets.corrected import harmless
+from bomd.data.cells import harmless, original
+from bomd.data.label_files import read_table
 from bomd.errors import InputError
 from bomd.tables import LabelTable
 
@@ -35,12 +36,23 @@ def read(root: Path, text: str, **options: object) -> object:
 def test_given_characters_stay_where_they_were(tmp_path: Path) -> None:
     """A mark, odd quotation, blanks, a blank line, a line break in a cell and Windows' line ends all survive."""
     header = '\ufeffid,"Mass", Effusion ,remark'
-    rows = ['a,1,0,"two\r\nlines"', '"b", 0 ,1,', "c,,1,=1+1"]
+    rows = ['a,1,0,"two\r\nlines"', '"b", 0 ,1,', "c,,1,-1.5"]
     text = header + "\r\n" + rows[0] + "\r\n\r\n" + "\r\n".join(rows[1:]) + "\r\n"
     found = read_given(make(tmp_path, text), tmp_path / "images", tmp_path)
     assert found.labels.ids.tolist() == ["a", "b", "c"]
     written = found.records.beside(["x"], [["1"], ["2"], ["3"]])
     assert written == "\r\n".join([header + ",x", *(f"{row},{n}" for n, row in enumerate(rows, 1))]) + "\r\n"
+
+
+def test_a_given_formula_is_not_run_and_nothing_else_changes(tmp_path: Path) -> None:
+    """Our own reader gives the formula back."""
+    found = read_given(
+        make(tmp_path, "id,Mass,=x\na,1,=1+1\n'b',0, spaced \nc,1,-2\n", "a 'b' c"), tmp_path / "images", tmp_path
+    )
+    written = found.records.beside(["new"], [["1"], ["2"], ["3"]])
+    assert written.splitlines() == ["id,Mass,'=x,new", "a,1,'=1+1,1", "'b',0, spaced ,2", "c,1,-2,3"]
+    (tmp_path / "again.csv").write_text(written)
+    assert read_table(tmp_path / "again.csv")["=x"].tolist() == ["=1+1", " spaced ", "-2"]
 
 
 def test_semicolons_and_short_rows(tmp_path: Path) -> None:
@@ -62,9 +74,9 @@ def test_whatever_the_cells_hold_they_are_read_back(tmp_path_factory: pytest.Tem
     file.write_bytes(stream.getvalue().encode())
     records = read_records(file)
     written = records.beside(["new"], [[str(place)] for place in range(len(rows))])
-    assert list(csv.reader(io.StringIO(written, newline="")))[1:] == [
-        [*row, str(place)] for place, row in enumerate(rows)
-    ]
+    lines = list(csv.reader(io.StringIO(written, newline="")))[1:]
+    assert [list(map(original, line)) for line in lines] == [[*row, str(place)] for place, row in enumerate(rows)]
+    assert all(harmless(original(cell)) == cell for line in lines for cell in line)
 
 
 @pytest.mark.parametrize("cell", ["=cmd|' /C calc'!A0", "+1+1", "@SUM(A1)", "-1+2", "\t=1", "\r=1", "\n=1"])
@@ -72,7 +84,14 @@ def test_no_added_cell_is_a_formula(cell: str) -> None:
     assert harmless(cell) == f"'{cell}"
 
 
-@pytest.mark.parametrize("cell", ["-0.25", "1e-3", "", "Mass", "a=b"])
+@settings(deadline=None)
+@given(st.text(st.sampled_from("'=+-@\t\r\n\uff1da1. e")) | st.text())
+def test_what_is_made_harmless_can_be_told_back(cell: str) -> None:
+    assert original(harmless(cell)) == cell
+    assert not harmless(cell).startswith(("=", "@", "\uff1d")) or not any(map(str.isalnum, cell))
+
+
+@pytest.mark.parametrize("cell", ["-0.25", "1e-3", "", "Mass", "a=b", "-", "--", "+.5e-3", "'quoted'"])
 def test_numbers_and_words_stay_as_they_are(cell: str) -> None:
     assert harmless(cell) == cell
 
@@ -132,3 +151,51 @@ def test_parquet_comes_out_as_text(tmp_path: Path) -> None:
     found = read_given(tmp_path / "labels.parquet", None, tmp_path / "work")
     assert isinstance(found.labels, LabelTable)
     assert found.records.rows == ("a,1,0", "b,0,1")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "cp1252"])
+def test_tables_that_excel_saves(tmp_path: Path, encoding: str) -> None:
+    """What is written is UTF-8, with a mark by which Excel knows it unless it was plain UTF-8 before."""
+    file = make(tmp_path, "")
+    text = "id,Épanchement,remark\r\na,1,für später\r\nb,0,\r\nc,,€\r\n"
+    file.write_bytes(text.encode(encoding))
+    found = read_given(file, tmp_path / "images", tmp_path / "work")
+    assert found.labels.classes == ("Épanchement",)
+    np.testing.assert_array_equal(found.labels.values[:, 0], [1, 0, np.nan])
+    mark = "" if encoding == "utf-8" else "\ufeff"
+    assert found.records.text() == mark + text
+
+
+def test_an_excel_workbook(tmp_path: Path) -> None:
+    pytest.importorskip("openpyxl")
+    make(tmp_path, "")
+    book = tmp_path / "labels.xlsx"
+    frame = pd.DataFrame(
+        {"id": ["a", "b", "c"], "Mass": [1, 0, None], "Edema": [0.25, 1, 0], "remark": ["ä", "=1", None]}
+    )
+    frame.to_excel(book, index=False)
+    found = read_given(book, tmp_path / "images", tmp_path / "work")
+    assert found.labels.classes == ("Mass", "Edema")
+    np.testing.assert_array_equal(found.labels.values, np.array([[1, 0.25], [0, 1], [np.nan, 0]], np.float32))
+    assert found.records.header == "id,Mass,Edema,remark"
+
+
+def test_rows_that_repeat_an_id_can_be_left_out(tmp_path: Path) -> None:
+    """The first row of an id counts; the others keep their place and get blanks."""
+    file = make(tmp_path, "id,Mass\na,1\nb,0\na,0\nc,1\nb,1\n")
+    with pytest.raises(InputError, match=r"'a' .*lines 2 and 4 \(2 ids are repeated\); keep .* with --drop-duplicates"):
+        read_given(file, tmp_path / "images", tmp_path / "work")
+    found = read_given(file, tmp_path / "images", tmp_path / "work", drop_duplicates=True)
+    assert found.labels.ids.tolist() == ["a", "b", "c"]
+    assert found.labels.values[:, 0].tolist() == [1, 0, 1]
+    assert found.rows == (0, 1, 3)
+    assert found.repeated == 2
+    assert len(found.records.rows) == 5
+
+
+def test_another_case_of_the_name_is_pointed_out(tmp_path: Path) -> None:
+    file = make(tmp_path, "id,Mass\na.PNG,1\nB.png,0\nc.png,0\n")
+    with pytest.raises(
+        InputError, match=r"2 of 3 rows .*; 2 of them are there in other .* 'a\.png' for 'a\.PNG': write"
+    ):
+        read_given(file, tmp_path / "images", tmp_path / "work")

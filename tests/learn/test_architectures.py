@@ -233,7 +233,7 @@ class TestNpc:
         classifier.train()(pictures(classifier))  # running statistics of its own
         network = make("npc", "small", 3, seed=0)
         assert isinstance(network, CorrectedNetwork)
-        network.start_from(classifier)
+        network.start_from(classifier, torch.zeros(3))
         images = pictures(network)
         with torch.no_grad():
             learnt = network.train().features(images + 1)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import resource
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -158,6 +162,45 @@ def test_best_epoch_is_chosen_by_the_validation_score_alone(images: Images, tmp_
     assert same(best, second)
     assert not same(best, last)
     assert [record["validation"] for record in history] == [0.2, 0.9, 0.5]
+
+
+def test_epochs_without_a_finite_score_are_never_the_best(images: Images, tmp_path: Path) -> None:
+    """NaN first must not win over a later score, and where every score is NaN the last epoch is kept."""
+    scores = iter([float("nan"), 0.9, 0.5])
+    best, history = train(images, tmp_path / "best", select="best", validate=lambda nets: next(scores))
+    second, _ = train(images, tmp_path / "second", epochs=2)
+    assert same(best, second)
+    assert [record["validation"] for record in history] == [None, 0.9, 0.5]
+    unscored, _ = train(images, tmp_path / "unscored", select="best", validate=lambda nets: float("nan"))
+    last, _ = train(images, tmp_path / "last")
+    assert same(unscored, last)
+
+
+FULL = """
+import sys
+from pathlib import Path
+import torch
+from bomd.errors import InputError
+from bomd.learn import checkpoint
+network = torch.nn.Linear(400, 400)
+try: checkpoint.save(Path(sys.argv[1]), [network], torch.optim.SGD(network.parameters()), {}, [], None)
+except InputError as error: print(error); sys.exit(2)
+"""
+
+
+def test_a_full_disk_under_a_checkpoint_is_one_line(tmp_path: Path) -> None:
+    """A real refusal by the system: files may not grow beyond 64 kB in the child."""
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
+
+    command = [sys.executable, "-c", FULL, str(tmp_path / "checkpoint.pt")]
+    done = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout.startswith("Cannot write")
+    assert done.stdout.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_diverging_loss_is_reported(images: Images, tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from bomd.errors import InputError
 from bomd.files import write_json
 from bomd.measure import experiment
 from bomd.measure.benchmark import add_records, read_records, run_all, write_tables
+from bomd.measure.comparison import add_results
 from bomd.measure.live import Board, cells_of
 from bomd.measure.plan import announce, configure, grid
 from bomd.measure.workers import Event, visible_gpus, work
@@ -46,6 +49,40 @@ def finished_run(place: Path, method: str, seed: int, auc: float, **train: Any) 
     write_json(run.directory / "environment.json", runs.environment("cpu", 0.0))
     write_json(run.directory / "result.json", result)
     return run
+
+
+def test_records_that_are_added_at_once_are_all_kept(tmp_path: Path) -> None:
+    """Eight writers start together, again and again; nobody overwrites what another has just added."""
+    done = [finished_run(tmp_path, "bce", seed, 0.5) for seed in range(8)]
+    for attempt in range(5):
+        path, gate = tmp_path / f"{attempt}.jsonl", threading.Barrier(len(done))
+
+        def add(run: runs.Run, path: Path = path, gate: threading.Barrier = gate) -> None:
+            gate.wait()
+            add_results([run], path)
+
+        with ThreadPoolExecutor(len(done)) as pool:
+            list(pool.map(add, done))
+        assert sorted(record["result"]["seed"] for record in read_records(path)) == list(range(8))
+        assert len(path.with_suffix(".csv").read_text().splitlines()) == 9, "the tables are of the last state, too"
+
+
+def test_tables_without_records_or_of_something_else_are_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "one.jsonl"
+    path.touch()
+    with pytest.raises(InputError, match="There is no run in"):
+        add_results([], path)
+    for line in ("3", "[]", "{}", '{"config": {}, "result": [], "environment": {}}'):
+        path.write_text(line + "\n")
+        with pytest.raises(InputError, match=r"Line 1 of .* is not the record of a run"):
+            add_results([], path)
+    path.write_text('{"config": {"method": "bce", "settings": {}}, "result": {}, "environment": {}}\n')
+    with pytest.raises(InputError, match="is damaged"):
+        add_results([], path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="a device or a pipe"):
+        add_results([], tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_records_are_added_once_and_replaced_when_repeated(tmp_path: Path) -> None:

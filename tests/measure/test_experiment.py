@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from bomd.config import Config, parse
 from bomd.errors import InputError
@@ -146,3 +148,50 @@ def test_soft_labels_of_held_out_patients_are_not_judged_by(tmp_path: Path) -> N
     done = experiment.run(settings, tmp_path)
     (first,) = [found for found in done.result()["tests"]["validation"]["classes"] if found["name"] == name]
     assert 0 < first["positives"] + first["negatives"] < done.result()["images"]["validation"]
+
+
+SMALL = {
+    "images": {"size": 16},
+    "train": {**PHANTOM, "count": 60},
+    "test": {"south": {**PHANTOM, "hospital": "south", "count": 30}},
+    "method": "bce",
+    "fit": {"backbone": "small", "weights": "none", "epochs": 2, "batch": 16, "rate": 1e-3, "eps": 1e-8},
+}
+
+
+def test_a_run_from_source_alone_ends_with_a_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody installed the package, so that nothing knows its version."""
+
+    def version(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    done = experiment.run(config(**SMALL), tmp_path)
+    assert done.finished
+    assert "bomd of unknown version" in (done.directory / "model" / "README.md").read_text()
+
+
+def test_no_error_is_left_until_after_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test set of probabilities, one of other findings, and what the environment does not say."""
+    (tmp_path / "soft" / "images").mkdir(parents=True)
+    lines = ["id,Effusion,Mass"]
+    for row in range(4):
+        Image.fromarray(np.full((16, 16), 10 * row, np.uint8)).save(tmp_path / "soft" / "images" / f"{row}.png")
+        lines.append(f"{row}.png,0.3,{row % 2}")
+    (tmp_path / "soft" / "labels.csv").write_text("\n".join(lines) + "\n")
+    monkeypatch.setattr(experiment, "fit", None)  # any call would fail
+    soft = {"dataset": "folder", "root": str(tmp_path / "soft")}
+    with pytest.raises(InputError, match=r"Test set 'soft' cannot be judged: .* neither 0, 1 nor NaN for 'Effusion'"):
+        experiment.run(config(**SMALL | {"test": {"soft": soft}}), tmp_path / "runs")
+    (tmp_path / "soft" / "labels.csv").write_text("\n".join(lines).replace("Effusion,Mass", "Cat,Dog") + "\n")
+    with pytest.raises(InputError, match="'soft' has no class in common"):
+        experiment.run(config(**SMALL | {"test": {"soft": soft}}), tmp_path / "runs")
+    assert not (tmp_path / "runs").exists(), "nothing was spent on images either"
+
+
+@pytest.mark.parametrize("validation", [0.0, 0.3])
+def test_the_best_epoch_that_nobody_can_choose_is_the_last_with_a_note(tmp_path: Path, validation: float) -> None:
+    values = {**SMALL, "validation": validation, "fit": {**SMALL["fit"], "select": "best"}}
+    done = experiment.run(config(**values), tmp_path)
+    notes = [note for note in done.result()["notes"] if "the last epoch was kept" in note]
+    assert len(notes) == (0 if validation else 1)

@@ -613,7 +613,9 @@ def as_audit(run: Run) -> Run:
 def store_of(record: LabelRecord) -> Store:
     N = len(record.given)
     pixels = np.repeat(np.arange(N, dtype=np.uint8), 32 * 32).reshape(N, 32, 32)
-    return Store(Path(), record.given.ids, 32, pixels, np.full((N, 2), 32, dtype=np.int32), (), "")
+    return Store(
+        Path(), record.given.ids, 32, pixels, np.full((N, 2), 32, dtype=np.int32), (), "", np.zeros(N, np.uint32)
+    )
 
 
 def test_questioned_labels_by_hand() -> None:

@@ -225,7 +225,7 @@ def test_an_unknown_class_gets_no_gradient(train: tuple[LabelTable, Context], re
 
 def test_odds_from_the_second_epoch_and_posteriors_after_the_warm_up(train: tuple[LabelTable, Context]) -> None:
     table, context = train
-    method = BalanceMix(warmup=2)
+    method = BalanceMix(warmup=0.5)
     method.prepare(table, context)
     logits = torch.randn(48, len(table.classes), generator=torch.Generator().manual_seed(0))
     seen = []
@@ -241,7 +241,7 @@ def test_a_run_that_was_stopped_ends_like_one_that_was_not(train: tuple[LabelTab
     table, context = train
 
     def run(place: str, epochs: int) -> tuple[BalanceMix, dict[str, Tensor]]:
-        method = BalanceMix(warmup=1)
+        method = BalanceMix(warmup=0.25)
         networks, _ = fit(
             method,
             context.images,
@@ -278,4 +278,4 @@ def test_impossible_settings_get_one_line(
 def test_a_short_run_says_so(train: tuple[LabelTable, Context]) -> None:
     table, context = train
     assert BalanceMix().prepare(table, context).notes == ()
-    assert "labels stay as given" in BalanceMix(warmup=4).prepare(table, context).notes[0]
+    assert "labels stay as given" in BalanceMix(warmup=1.0).prepare(table, context).notes[0]

@@ -138,7 +138,7 @@ def test_folds_keep_patients_together_and_classes_spread() -> None:
 
 def test_nobody_is_predicted_by_a_network_that_learnt_from_them(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every fold trains on exactly the images that it does not predict."""
-    from bomd.methods import cleanlab as module
+    from bomd.methods import crossfit as module
 
     table, context = train
     seen: list[tuple[str, list[str]]] = []
@@ -149,9 +149,9 @@ def test_nobody_is_predicted_by_a_network_that_learnt_from_them(train: Train, mo
         np.testing.assert_array_equal(targets, table.select(images.ids).values)
         return real_fit(learner, images, targets, *rest, **more)
 
-    def spy_predict(learner, networks, images):  # type: ignore[no-untyped-def]
+    def spy_predict(learner, networks, images, **more):  # type: ignore[no-untyped-def]
         seen.append(("predict", images.ids.tolist()))
-        return real_predict(learner, networks, images)
+        return real_predict(learner, networks, images, **more)
 
     monkeypatch.setattr(module, "fit", spy_fit)
     monkeypatch.setattr(module, "predict", spy_predict)

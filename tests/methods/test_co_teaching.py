@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,7 +20,7 @@ from bomd.data.datasets import phantom
 from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.learn.engine import Batch, fit, make_fabric
-from bomd.methods.base import Context, masked_cross_entropy
+from bomd.methods.base import Context, NoiseLevel, masked_cross_entropy
 from bomd.methods.co_teaching import CoTeaching, easiest
 from bomd.runs import Stages
 from bomd.tables import LabelTable
@@ -134,18 +135,18 @@ class TestLoss:
 
 class TestSchedule:
     def test_the_part_that_is_left_out_grows_to_the_noise(self) -> None:
-        method = CoTeaching(noise=0.2)
-        method.epochs = 30
+        method = CoTeaching(noise=0.2, ramp=1 / 6)
+        method.left_out, method.epochs = 0.2, 30
         assert [method.share_in(epoch) for epoch in (0, 1, 4, 5, 29)] == pytest.approx([1, 0.96, 0.84, 0.8, 0.8])
         method.epochs = 8  # a short run reaches the noise rate as well
         assert [method.share_in(epoch) for epoch in (0, 1, 2)] == pytest.approx([1, 1 - 0.2 * 6 / 8, 0.8])
 
     def test_no_ramp_starts_with_the_noise_and_the_exponent_bends_it(self) -> None:
         method = CoTeaching(noise=0.4, ramp=0)
-        method.epochs = 10
+        method.left_out, method.epochs = 0.4, 10
         assert method.share_in(0) == pytest.approx(0.6)
         bent = CoTeaching(noise=0.4, ramp=0.4, exponent=2)
-        bent.epochs = 10
+        bent.left_out, bent.epochs = 0.4, 10
         assert bent.share_in(2) == pytest.approx(1 - 0.4 * 0.25)
 
     @pytest.mark.parametrize("settings", [{"noise": 1.0}, {"noise": -0.1}, {"ramp": 2.0}, {"exponent": 0.0}])
@@ -161,6 +162,24 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> tuple[LabelTable, Images,
     folder = tmp_path_factory.mktemp("co-teaching")
     store = pack(table, folder / "store", 32, render=phantom.render)
     return table, Images(store, table.ids, FABRIC.device), folder
+
+
+@pytest.mark.parametrize(("per_label", "wanted"), [(False, 0.37), (True, 0.08)])
+def test_it_leaves_out_what_the_noise_of_the_recipe_made_wrong_and_says_so(
+    train: tuple[LabelTable, Images, Path], per_label: bool, wanted: float
+) -> None:
+    table, images, folder = train
+    context = Context(images, FIT, FABRIC, 0, Stages(folder / "stages"), NoiseLevel(images=0.37, labels=0.08))
+    method = CoTeaching(ramp=0, per_label=per_label)
+    (note,) = method.prepare(table, context).notes
+    assert note.startswith(f"co-teaching: noise = {wanted}, ")
+    assert method.share.item() == pytest.approx(1 - wanted)
+    set_by_hand = CoTeaching(noise=0.2, ramp=0, per_label=per_label)
+    assert set_by_hand.prepare(table, context).notes == ()
+    assert set_by_hand.share.item() == pytest.approx(0.8)
+    quiet = CoTeaching(ramp=0, per_label=per_label)
+    quiet.prepare(table, replace(context, noise=NoiseLevel()))
+    assert quiet.share.item() == 1
 
 
 @pytest.mark.parametrize("per_label", [False, True])

@@ -37,12 +37,12 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
     return table, Images(store, table.ids, FABRIC.device), folder
 
 
-def prepared(train: Train, warmup: int = 1, values: np.ndarray | None = None) -> Decoupling:
+def prepared(train: Train, warmup: float = 0.5, values: np.ndarray | None = None) -> Decoupling:
     table, images, folder = train
     method = Decoupling(warmup)
     context = Context(images, FIT, FABRIC, 0, Stages(folder / "stages"))
     notes = method.prepare(table if values is None else table.replace(values), context).notes
-    assert len(notes) == (1 if warmup >= FIT.epochs else 0)
+    assert len(notes) == (1 if warmup == 1 else 0)
     return method
 
 
@@ -110,7 +110,7 @@ class TestWarmUp:
         assert method.loss_of_both(logits, targets).item() == pytest.approx(expected, abs=1e-6)
 
     def test_it_ends_and_says_so(self, train: Train) -> None:
-        method = prepared(train, warmup=2)
+        method = prepared(train, warmup=1)
         phases = []
         for epoch in range(4):
             method.start_epoch(epoch, NO_PREDICTION)

@@ -11,7 +11,7 @@ from rich.console import Console
 from bomd.errors import InputError
 from bomd.methods import METHODS
 from bomd.methods.base import Method
-from bomd.methods.describe import describe, in_full, overview, tables_of
+from bomd.methods.describe import describe, in_full, in_use, overview, tables_of
 
 
 class Toy(Method):
@@ -58,6 +58,14 @@ def test_docstring_and_signature_are_read() -> None:
         ("table", "Path | None", None, ""),
     ]
     assert found.base == "bce"
+
+
+def test_settings_in_use_are_those_given_and_the_defaults_of_the_others() -> None:
+    found = in_use("bomd-paper", {"bomd": {"neighbours": 20, "epochs": 7}, "bomd-paper": {"epochs": 8}, "ls": {}})
+    assert found["neighbours"] == 20
+    assert found["epochs"] == 8
+    assert found["graph_weight"] == 0.6
+    assert in_use("bce", {}) == {}
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_unknown_labels_get_no_gradient_and_are_not_judged(train: tuple[LabelTab
 
 
 def test_selects_after_the_warm_up_and_then_every_few_epochs(train: tuple[LabelTable, Context]) -> None:
-    method, features, _ = a_selection(train[1], warmup=2, every=3)
+    method, features, _ = a_selection(replace(train[1], fit=replace(FIT, epochs=10)), warmup=0.2, every=0.3)
     asked = []
     for epoch in range(9):
         before = method.clean.clone()
@@ -138,7 +138,7 @@ def test_a_run_that_was_stopped_ends_like_one_that_was_not(train: tuple[LabelTab
     table, context = train
 
     def run(place: str, epochs: int) -> tuple[Fine, dict[str, Tensor]]:
-        method = Fine(warmup=1, every=4, fewest=10)
+        method = Fine(warmup=0.25, every=1.0, fewest=10)
         networks, _ = fit(
             method,
             context.images,
@@ -163,7 +163,7 @@ def test_a_run_that_was_stopped_ends_like_one_that_was_not(train: tuple[LabelTab
 
 def test_impossible_settings_get_one_line_and_a_short_run_says_so(train: tuple[LabelTable, Context]) -> None:
     table, context = train
-    with pytest.raises(InputError, match=r"fine\.every is 0"):
-        Fine(every=0).check(table)
+    with pytest.raises(InputError, match=r"fine\.every is 3, but must be a share of all epochs"):
+        Fine(every=3)
     assert Fine().prepare(table, context).notes == ()
-    assert "nothing is selected" in Fine(warmup=5).prepare(table, context).notes[0]
+    assert "nothing is selected" in Fine(warmup=1.0).prepare(table, context).notes[0]

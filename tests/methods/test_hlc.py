@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -113,18 +114,29 @@ def test_correction_against_a_loop() -> None:
     assert 10 < changes < 150
 
 
-def test_thirty_epochs_correct_in_the_papers_five() -> None:
-    limits = [limit(epoch, 30, 0.4) for epoch in range(30)]
+def limits_of(method: Hlc, train: Train, epochs: int) -> list[float]:
+    table, context = train
+    method.prepare(table, replace(context, fit=replace(FIT, epochs=epochs)))
+    return [limit(epoch, method.first, method.last, 0.4) for epoch in range(epochs)]
+
+
+def test_thirty_epochs_correct_in_the_papers_five(train: Train) -> None:
+    limits = limits_of(Hlc(warmup=1 / 6, until=1 / 3), train, 30)
     assert limits[5:10] == pytest.approx([0.4, 0.32, 0.24, 0.16, 0.08])
     assert all(value == -1 for value in limits[:5] + limits[10:])
 
 
 @pytest.mark.parametrize("epochs", range(1, 13))
-def test_no_run_corrects_before_it_has_learnt(epochs: int) -> None:
-    limits = [limit(epoch, epochs, 0.4) for epoch in range(epochs)]
-    assert limits[0] == -1
+def test_no_run_corrects_before_it_has_learnt(train: Train, epochs: int) -> None:
+    method = Hlc()
+    limits = limits_of(method, train, epochs)
+    assert all(value == -1 for value in limits[: max(1, min(round(0.7 * epochs), epochs - 1))])
     assert max(limits) <= 0.4
-    assert (max(limits) > 0) == (epochs >= 5)
+    table, context = train
+    notes = method.prepare(table, replace(context, fit=replace(FIT, epochs=epochs))).notes
+    assert (max(limits) > 0) == (not notes)
+    assert all("labels stay as given" in note for note in notes)
+    assert (not notes) == (epochs >= 2)
 
 
 def step_with(method: Hlc, train: Train, rows: list[int], bound: float) -> tuple[Tensor, Batch]:

@@ -17,7 +17,7 @@ from bomd.data.datasets import phantom
 from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.learn.engine import Predict, make_fabric
-from bomd.methods.base import Context, masked_cross_entropy
+from bomd.methods.base import Context, NoiseLevel, masked_cross_entropy
 from bomd.methods.mentornet import MentorNet
 from bomd.runs import Stages
 from bomd.tables import LabelTable
@@ -54,15 +54,25 @@ def logits_of(losses: Tensor) -> Tensor:
 class TestThreshold:
     def test_running_percentile(self, train: Train) -> None:
         """Three quarters up (.2, .5, 1.2, 2) lies 1.4; half way from 0 is .7."""
-        method = prepared(train)
+        method = prepared(train, percentile=0.75)
         method.threshold.zero_()
         method.remember(LOSSES)
         assert method.threshold.item() == pytest.approx(0.7, abs=1e-6)
 
     def test_the_first_batch_sets_it(self, train: Train) -> None:
-        method = prepared(train)
+        method = prepared(train, percentile=0.75)
         method.remember(LOSSES)
         assert method.threshold.item() == pytest.approx(1.4, abs=1e-6)
+
+    def test_it_follows_the_noise_of_the_recipe_and_says_so(self, train: Train) -> None:
+        table, images, folder = train
+        context = Context(images, FIT, FABRIC, 0, Stages(folder / "stages"), NoiseLevel(images=0.4))
+        method = MentorNet(recent=4)
+        (note,) = method.prepare(table, context).notes
+        assert note.startswith("mentornet: percentile = 0.60, ")
+        method.remember(LOSSES)  # six tenths up (.2, .5, 1.2, 2)
+        assert method.threshold.item() == pytest.approx(0.5 + 0.8 * 0.7, abs=1e-6)
+        assert MentorNet(percentile=0.75).prepare(table, context).notes == ()
 
     def test_it_is_taken_over_recent_losses_as_a_list_would(self, train: Train) -> None:
         random = np.random.default_rng(0)
@@ -92,8 +102,8 @@ class TestCurriculum:
         ("done", "weights"),
         [
             (0.0, [1, 1, 1, 1]),
-            (0.18, [1, 1, 1, 1]),
-            (0.181, [1, 1, 0, 0]),
+            (0.3, [1, 1, 1, 1]),
+            (0.301, [1, 1, 0, 0]),
             (0.89, [1, 1, 0, 0]),
             (0.9, [1, 1, 0.5, 0]),
             (0.99, [1, 1, 0.5, 0]),
@@ -108,7 +118,7 @@ class TestCurriculum:
     def test_a_whole_step_of_each_part(self, train: Train) -> None:
         """With a threshold of .7: everything counts, then .2 and .5, at last half of 1.2 too; divided by 4 images."""
         for done, expected in ((0.0, 3.9 / 4), (0.5, 0.7 / 4), (0.95, 1.3 / 4)):
-            method = prepared(train, early_dropout=0, late_dropout=0)
+            method = prepared(train, percentile=0.75, early_dropout=0, late_dropout=0)
             method.steps = 100
             method.step_number.fill_(100 * done)
             method.threshold.zero_()

@@ -68,8 +68,6 @@ def make(name: str) -> Method:
     kind = METHODS[name]
     known = inspect.signature(kind).parameters
     settings: dict[str, typing.Any] = {key: value for key, value in QUICK.items() if key in known}
-    if "warmup" in known and isinstance(known["warmup"].default, int):
-        settings["warmup"] = 1  # counted in epochs, so that the second of two is the method itself
     return kind(**settings)
 
 

@@ -153,7 +153,7 @@ def test_without_weight_and_while_warming_it_is_cross_entropy(context: Context) 
         assert not method.logits.requires_grad
 
 
-@pytest.mark.parametrize(("epochs", "warm"), [(30, 3), (12, 1), (8, 1), (2, 0)])
+@pytest.mark.parametrize(("epochs", "warm"), [(30, 9), (12, 4), (8, 2), (2, 1)])
 def test_warm_up_is_a_share_of_the_run(context: Context, epochs: int, warm: int) -> None:
     method = Ncr()
     method.prepare(TABLE, replace(context, fit=replace(FIT, epochs=epochs)))

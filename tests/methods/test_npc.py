@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import KNeighborsRegressor
 from torch import Tensor
 from torch.distributions import Gamma, kl_divergence
@@ -18,8 +22,9 @@ from bomd.data.datasets import phantom
 from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.learn import model
-from bomd.learn.architectures import CorrectedNetwork
+from bomd.learn.architectures import CorrectedNetwork, corrected_logit
 from bomd.learn.engine import Batch, fit, make_fabric, predict
+from bomd.learn.learner import prepare
 from bomd.methods.base import Context
 from bomd.methods.npc import Npc, divergence, neighbour_vote, sample
 from bomd.runs import Stages
@@ -173,12 +178,88 @@ def test_training_corrects_the_frozen_classifier_and_can_be_saved(train: Train, 
     asked = predict(method, networks, context.images, score=parts)  # type: ignore[arg-type]
     plain, shares = asked[:, :14], asked[:, 14:].unflatten(1, (14, 2))
     for row, c in itertools.product((0, 7, 40), range(14)):
-        wanted = shares[row, c, 1] * plain[row, c] + shares[row, c, 0] * (1 - plain[row, c])
-        assert found[row, c].item() == pytest.approx(wanted.item(), rel=1e-4)
+        known = table.values[:, c][~np.isnan(table.values[:, c])]
+        odds = max(known.mean(), 1e-6) / (1 - known.mean())
+        verdict = plain[row, c] / (plain[row, c] + (1 - plain[row, c]) * odds)  # one half where plain is the share
+        mixed = shares[row, c, 1] * verdict + shares[row, c, 0] * (1 - verdict)
+        assert found[row, c].item() == pytest.approx((mixed * odds / (mixed * odds + 1 - mixed)).item(), rel=1e-3)
     torch.testing.assert_close(plain, predict(method, [method.classifier], context.images))
     model.save(tmp_path / "model", method.deployed(networks), table.classes, 32)
     opened = model.load(tmp_path / "model", "cpu").probabilities(context.images.batch(torch.arange(48)))
     torch.testing.assert_close(opened, found)
+
+
+def constant(network: CorrectedNetwork, if_negative: float, if_positive: float) -> None:
+    """Make the correction the same for every image: the probability of the label for a verdict of 0 and of 1."""
+    head = network.head
+    with torch.no_grad():
+        head.encoder.weight.zero_()
+        head.encoder.bias.zero_()
+        for verdict, share in ((0, if_negative), (1, if_positive)):
+            masses = torch.tensor([10 * (1 - share), 10 * share])  # softplus(x) + 0.5 of what the parameters say
+            head.verdicts[:, verdict] = torch.expm1(masses - 0.5).log()
+
+
+@pytest.mark.parametrize(("if_negative", "if_positive"), [(0.1, 0.2), (0.06, 0.94), (0.5, 0.51)])
+def test_a_correction_that_is_the_same_for_all_images_leaves_the_auc(
+    train: Train, if_negative: float, if_positive: float
+) -> None:
+    table, context = train
+    _, network = prepared(train)
+    constant(network, if_negative, if_positive)
+    network.place(FABRIC)
+    network.eval()
+    with torch.no_grad():  # in double precision, since a weak correction brings probabilities close together
+        features = network.features(prepare(context.images.batch(torch.arange(48)).float(), network.channels)).double()
+        head = network.head.double()
+        before, after = head.classifier(features.chunk(2, dim=1)[0]).numpy(), head(features).numpy()
+    assert not np.allclose(before, after)
+    for c in range(14):
+        known = ~np.isnan(table.values[:, c])
+        labels = table.values[known, c]
+        if 0 < labels.sum() < len(labels):
+            wanted = roc_auc_score(labels, before[known, c])
+            assert roc_auc_score(labels, after[known, c]) == pytest.approx(wanted, abs=1e-6)
+
+
+def test_a_rare_class_is_corrected_as_far_as_a_common_one(train: Train) -> None:
+    """An image at the share of a class is half of either verdict: one image's correction weighs as another's."""
+    method, network = prepared(train)
+    constant(network, 0.2, 0.6)
+    features = torch.zeros(1, 2 * network.feature_size)
+    with torch.no_grad():
+        network.head.classifier.weight.zero_()
+        network.head.classifier.bias.copy_(method.limits)
+        found = network.head(features)[0] - method.limits
+    torch.testing.assert_close(found, torch.full((14,), 0.4).logit(), atol=1e-4, rtol=0)
+
+
+def test_trust_in_every_verdict_changes_nothing(train: Train) -> None:
+    _, network = prepared(train)
+    logits = torch.linspace(-4, 3, 14)
+    above = logits - network.head.limits
+    sure = corrected_logit(above[None], torch.full((1, 14), 1 - 1e-9), torch.full((1, 14), 1e-9))
+    torch.testing.assert_close(sure[0] + network.head.limits, logits, atol=1e-3, rtol=0)
+
+
+def test_a_model_from_before_verdicts_had_limits_is_opened_as_it_was(train: Train, tmp_path: Path) -> None:
+    """Its file has no such tensor; with limits of 0 the correction is what it used to be."""
+    table, context = train
+    _, network = prepared(train)
+    network.head.limits.zero_()
+    network.eval()
+    model.save(tmp_path / "model", [network], table.classes, 32)
+    (weights,) = (tmp_path / "model").glob("*.safetensors")
+    save_file({key: value for key, value in load_file(weights).items() if key != "head.limits"}, weights)
+    description = tmp_path / "model" / "model.json"
+    read = json.loads(description.read_text())
+    read["checksums"][weights.name] = hashlib.sha256(weights.read_bytes()).hexdigest()
+    description.write_text(json.dumps(read))
+    pixels = context.images.batch(torch.arange(8))
+    found = model.load(tmp_path / "model", "cpu").probabilities(pixels)
+    with torch.no_grad():
+        wanted = network(prepare(pixels.float(), network.channels)).sigmoid()
+    torch.testing.assert_close(found, wanted)
 
 
 def test_the_classifier_is_trained_once_for_all_settings(train: Train) -> None:

@@ -68,4 +68,9 @@ def test_the_short_training_is_as_long_as_asked(train: tuple[LabelTable, Context
     again = replace(context, stages=Stages(tmp_path))
     assert len(SmallLoss(warmup=1).prepare(table, again).history) == 1
     with pytest.raises(InputError, match=r"small-loss\.warmup is 0"):
-        SmallLoss(warmup=0).check(table)
+        SmallLoss(warmup=0)
+    long = replace(again, fit=replace(FIT, epochs=7))
+    assert len(SmallLoss().prepare(table, long).history) == 2  # of 2.1
+    assert len(SmallLoss(share=0.0).prepare(table, long).history) == 1
+    with pytest.raises(InputError, match=r"small-loss\.share is 2"):
+        SmallLoss(share=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -16,8 +17,8 @@ from bomd.data.datasets import phantom
 from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.learn.engine import fit, make_fabric
-from bomd.methods.base import Context, Method, masked_cross_entropy
-from bomd.methods.gls import Gls
+from bomd.methods.base import Context, Method, NoiseLevel, masked_cross_entropy
+from bomd.methods.gls import Gls, undoing
 from bomd.methods.ls import Ls
 from bomd.runs import Stages
 
@@ -64,7 +65,7 @@ def test_without_smoothing_it_is_cross_entropy(method: Method) -> None:
     )
 
 
-@pytest.mark.parametrize(("method", "share"), [(Ls(), 0.6), (Gls(), -0.4)])
+@pytest.mark.parametrize(("method", "share"), [(Ls(), 0.6), (Gls(-0.4), -0.4)])
 def test_gradient_is_prediction_less_target_and_none_where_unknown(method: Method, share: float) -> None:
     logits = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
     targets = torch.randint(2, (5, 4)).double()
@@ -79,17 +80,22 @@ def test_gradient_is_prediction_less_target_and_none_where_unknown(method: Metho
 def test_beyond_the_limit_only_the_label_counts() -> None:
     logits = torch.tensor([[9.0, 11.0, -11.0, 11.0]], dtype=torch.float64, requires_grad=True)
     targets = torch.tensor([[1.0, 1.0, 1.0, 0.0]]).double()
-    Gls(limit=10).loss(logits, targets, NOTHING).backward()
+    Gls(-0.4, limit=10).loss(logits, targets, NOTHING).backward()
     assert logits.grad is not None
     wanted = logits.detach().sigmoid() - targets
     wanted[0, 0] -= 0.2
     torch.testing.assert_close(logits.grad, wanted / 4)
 
 
-@pytest.mark.parametrize(("epochs", "warm"), [(30, 5), (12, 2), (8, 1), (6, 1), (2, 0)])
-def test_gls_begins_with_cross_entropy_at_full_rate(context: Context, epochs: int, warm: int) -> None:
-    method = Gls()
-    method.prepare(phantom.read(count=4), replace(context, fit=replace(FIT, epochs=epochs)))
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+@pytest.mark.parametrize(("epochs", "warm"), [(30, 9), (12, 4), (8, 2), (6, 2), (2, 1)])
+def test_gls_begins_with_cross_entropy_at_full_rate(
+    context: Context, epochs: int, warm: int, schedule: Literal["constant", "cosine"]
+) -> None:
+    """A schedule of the recipe's is left alone: a tenth of what a cosine leaves would stop the training."""
+    method = Gls(-0.4)
+    method.prepare(phantom.read(count=4), replace(context, fit=replace(FIT, epochs=epochs, schedule=schedule)))
+    slower = 0.1 if schedule == "constant" else 1.0
     for epoch in range(epochs):
         method.start_epoch(epoch, never)
         starting = epoch < warm
@@ -97,7 +103,7 @@ def test_gls_begins_with_cross_entropy_at_full_rate(context: Context, epochs: in
         wanted = np.log1p(np.exp(-2.0)) if starting else -0.273072
         assert one(method, 2.0, 1.0) == pytest.approx(wanted, abs=1e-6)
         for number in range(7):  # the rate falls with the first step of the first epoch after the start
-            assert method.pace((epoch * 7 + number) / (epochs * 7)) == (1.0 if starting else 0.1)
+            assert method.pace((epoch * 7 + number) / (epochs * 7)) == (1.0 if starting else slower)
 
 
 def test_until_the_start_is_over_gls_trains_as_cross_entropy_does(context: Context, tmp_path: Path) -> None:
@@ -119,9 +125,37 @@ def test_until_the_start_is_over_gls_trains_as_cross_entropy_does(context: Conte
         )
         return [epoch["loss"] for epoch in history]
 
-    plain, pushed = losses(Method(), "plain"), losses(Gls(warmup=0.5), "pushed")
+    plain, pushed = losses(Method(), "plain"), losses(Gls(-0.4, warmup=0.5), "pushed")
     assert pushed[:3] == plain[:3]
     assert pushed[3] != plain[3]
+
+
+@pytest.mark.parametrize(
+    ("rate", "wanted"), [(0.0, 0.0), (0.04, -0.08 / 0.92), (0.16, -0.32 / 0.68), (0.4, -2.0), (0.5, -2.0)]
+)
+def test_gls_follows_the_noise_of_the_recipe_and_says_so(context: Context, rate: float, wanted: float) -> None:
+    method = Gls()
+    noisy = replace(context, noise=NoiseLevel(images=0.9, labels=rate))
+    (note,) = method.prepare(phantom.read(count=4), noisy).notes
+    assert method.share == pytest.approx(wanted)
+    assert note.startswith(f"gls: smoothing = {wanted:.2f}, ")
+    assert Gls(-0.3).prepare(phantom.read(count=4), noisy).notes == ()
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.3])
+def test_the_share_that_undoes_flipping_makes_the_mean_loss_proportional_to_that_of_right_labels(rate: float) -> None:
+    """Over both labels that a right one may have become; a factor does not matter."""
+    logits = torch.tensor([[-3.0, -0.5, 0.2, 2.0]], dtype=torch.float64, requires_grad=True)
+    right = torch.tensor([[1.0, 0.0, 1.0, 0.0]], dtype=torch.float64)
+    method = Gls(undoing(rate))
+
+    def slope(loss: torch.Tensor) -> torch.Tensor:
+        (found,) = torch.autograd.grad(loss, logits)
+        return found
+
+    flipped, kept = method.loss(logits, 1 - right, NOTHING), method.loss(logits, right, NOTHING)
+    wanted = slope(masked_cross_entropy(logits, right))
+    torch.testing.assert_close(slope(rate * flipped + (1 - rate) * kept), wanted)
 
 
 @pytest.mark.parametrize(

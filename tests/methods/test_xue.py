@@ -172,7 +172,7 @@ class TestFilter:
             return np.ones(len(labels), dtype=bool)
 
         monkeypatch.setattr("bomd.methods.xue.trusted", record)
-        method = prepared(train, replace(FIT, epochs=30))
+        method = prepared(train, replace(FIT, epochs=30), warmup=0.01)
         pulls = []
         for epoch in range(12):
             method.start_epoch(epoch, cast(Predict, lambda score: torch.zeros(48, 2)))
@@ -186,7 +186,7 @@ class TestFilter:
         right = (2 * truth - 1) * (2 + torch.rand(truth.shape, generator=torch.Generator().manual_seed(0)))
         wrong_rows = right.clone()
         wrong_rows[:10] *= -1
-        method = prepared(train, warmup=1)
+        method = prepared(train, warmup=0.3)
         answer = cast(Predict, lambda score: torch.cat([right, wrong_rows], dim=1))
         method.start_epoch(0, answer)
         assert method.clean.all()

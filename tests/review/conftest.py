@@ -149,6 +149,7 @@ class Browser:
         json: Any = None,
         content: bytes | Iterator[bytes] | None = None,
         headers: dict[str, str] | None = None,
+        messages: list[dict[str, Any]] | None = None,
     ) -> Answer:
         address, _, query = path.partition("?")
         address = self.room + address.removeprefix("/")
@@ -160,10 +161,12 @@ class Browser:
             sent["content-length"] = str(len(content))
         sent |= headers or {}
         pieces = iter([content or b""]) if content is None or isinstance(content, bytes) else content
-        messages: list[dict[str, Any]] = []
+        arriving, answered = iter(messages or ()), []
 
         async def receive() -> dict[str, Any]:
             await asyncio.sleep(0)
+            if (message := next(arriving, None)) is not None:
+                return message
             try:
                 piece = next(pieces, None)
             except ConnectionError:
@@ -171,7 +174,7 @@ class Browser:
             return {"type": "http.request", "body": piece or b"", "more_body": piece is not None}
 
         async def send(message: dict[str, Any]) -> None:
-            messages.append(message)
+            answered.append(message)
 
         scope = {
             "type": "http",
@@ -187,9 +190,9 @@ class Browser:
             "server": ("127.0.0.1", PORT),
         }
         self.loop.run_until_complete(self.app(scope, receive, send))
-        received = {name.decode(): value.decode() for name, value in messages[0]["headers"]}
-        body = b"".join(message.get("body", b"") for message in messages[1:])
-        return Answer(messages[0]["status"], received, body)
+        received = {name.decode(): value.decode() for name, value in answered[0]["headers"]}
+        body = b"".join(message.get("body", b"") for message in answered[1:])
+        return Answer(answered[0]["status"], received, body)
 
 
 @pytest.fixture

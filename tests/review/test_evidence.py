@@ -147,22 +147,28 @@ def test_the_file_is_shown_as_long_as_it_is_what_the_run_judged(tmp_path: Path) 
     assert Pictures(open_evidence(run)).shown(1).pixels.tolist() == np.arange(16, 32).reshape(4, 4).tolist()
     with pytest.raises(InputError, match="names no image files"):
         open_evidence(run, originals=True)
+    files = [tmp_path / f"wide{row}.png" for row in range(4)]
+    for row, file in enumerate(files):
+        Image.fromarray(np.full((30, 50), 7 + row, dtype=np.uint8)).save(file)
     record = LabelRecord.load(run / "labels.npz")
-    files = [tmp_path / f"{name}.png" for name in "abcd"]
-    drawn = np.kron(np.arange(4 * 16, dtype=np.uint8).reshape(4, 4, 4), np.ones((1, 16, 16), dtype=np.uint8))
-    for number in (0, 1):
-        Image.fromarray(drawn[number]).save(files[number])
-    Image.fromarray(255 - drawn[2]).save(files[2])  # replaced since, and the last one is gone
     given = replace(record.given, paths=np.asarray([str(file) for file in files]))
     LabelRecord(given, record.proposed, flags=record.flags, neighbours=NEIGHBOURS).save(run / "labels.npz")
+    store = pack(given, run / "packed", 4)
+    write_json(run / "images.json", {"store": "packed", "size": 4, "fingerprint": store.fingerprint})
+    Image.fromarray(np.full((30, 50), 99, dtype=np.uint8)).save(files[2])  # replaced since
+    files[3].unlink()
     for asked in (None, True):
         shown = [Pictures(open_evidence(run, originals=asked)).shown(row) for row in range(4)]
         assert [picture.original for picture in shown] == [True, True, False, False]
-        assert [picture.pixels.shape for picture in shown] == [(64, 64), (64, 64), (4, 4), (4, 4)]
+        assert [picture.pixels.shape for picture in shown] == [(30, 50), (30, 50), (4, 4), (4, 4)]
+        assert shown[2].pixels.tolist() == [[9] * 4] * 4, "the picture that was judged"
         assert "has changed since the run" in shown[2].why
         assert "not there any more" in shown[3].why
     packed = Pictures(open_evidence(run, originals=False)).shown(0)
     assert (packed.original, packed.why, packed.pixels.shape) == (False, "", (4, 4))
+    write_json(run / "images.json", {"store": "packed", "size": 4, "fingerprint": "another"})
+    with pytest.raises(InputError, match="other images than this run was made from"):
+        open_evidence(run)
 
 
 def test_heat_is_a_layer_that_is_clear_where_it_is_cold() -> None:

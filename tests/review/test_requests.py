@@ -120,3 +120,14 @@ def test_broken_http_is_refused_by_a_server_that_lives_on(run: Path, serve: Call
     served.process.terminate()
     said, _ = served.process.communicate(timeout=20)
     assert "Traceback" not in said
+
+
+def test_a_tab_that_closes_in_the_middle_of_a_request_is_no_fault(
+    run: Path, client: Callable[..., Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    headers = {"content-type": "application/json", "content-length": "100"}
+    with client(run) as browser:
+        cut = [{"type": "http.request", "body": b'{"reviewer"', "more_body": True}, {"type": "http.disconnect"}]
+        answer = browser.request("POST", "/api/decide", messages=cut, headers=headers)
+    assert answer.status_code == 400
+    assert "Traceback" not in capfd.readouterr().err

@@ -19,13 +19,13 @@ from bomd.audits.columns import LAST, cells, names
 from bomd.audits.features import METHOD, read_features, run_on_features
 from bomd.audits.given import Given, read_given
 from bomd.audits.kept import keep
-from bomd.config import Config, ImageSettings
+from bomd.config import LARGEST_SIZE, Config, ImageSettings
 from bomd.data.datasets.corrected import confirmed_details, details_beside, digest_of
 from bomd.data.images import read_image
 from bomd.data.store import Store, open_store
 from bomd.data.verify import verify_tables
 from bomd.errors import InputError
-from bomd.files import fingerprint, read_json, write_json, write_text
+from bomd.files import fingerprint, make_private, read_json, write_json, write_text
 from bomd.measure import experiment
 from bomd.measure.records import LabelRecord
 from bomd.measure.report import write_report
@@ -82,7 +82,8 @@ class Audit:
 
     def store(self) -> Store:
         """The packed images."""
-        return open_store(self.run.directory / read_json(self.run.directory / "images.json")["store"])
+        facts = read_json(self.run.directory / "images.json")
+        return open_store(self.run.directory / facts["store"], expected=facts.get("fingerprint"))
 
     def show(self, count: int = 10) -> show.Suspects:
         """The most suspect images: pictures in a notebook, lines elsewhere."""
@@ -134,7 +135,7 @@ def audit(
     The same call continues where an earlier one stopped, and returns at once where it is done.
 
     Args:
-        table: A CSV, TSV or Parquet file, a data frame with the same columns, or labels.
+        table: A CSV, TSV, Parquet or Excel file, a data frame with the same columns, or labels.
         images: The folder of the images.
         output: Where results are written; by default a folder named after the table, in the working directory.
         features: Embeddings of the images, `.npy` with one row per row of the table or `.npz` with "ids" and
@@ -143,7 +144,8 @@ def audit(
         minutes: How long training may take; by default 10 on a CPU and 30 on a GPU.
         seed: Of everything that is drawn at random.
         skip_missing: Leave out rows whose image is not there, instead of refusing them.
-        layout: What the columns are, as for the dataset `folder`, such as `id_column="file"`.
+        layout: What the columns are, as for the dataset `folder`, such as `id_column="file"`; `drop_duplicates=True`
+            keeps the first row of an id that occurs again.
     """
     return carry_out(
         plan(
@@ -185,6 +187,7 @@ def plan(
     notes += [f"{check.name}: {check.message}" for check in checks if not check.ok]
     notes += confirmed_note(labels)
     notes += [f"{len(given.missing)} rows have no image and are left out."] if given.missing else []
+    notes += [f"{given.repeated} rows repeat an id and are left out."] if given.repeated else []
     files = [Path(str(path)).stat() for path in labels.paths] if labels.paths is not None else []
     state = np.asarray([(file.st_size, file.st_mtime_ns) for file in files])
     request = fingerprint(labels.ids, list(labels.classes), labels.values, labels.groups, labels.paths, state, seed)
@@ -200,8 +203,8 @@ def plan(
         for line in explain(choice, len(labels)):
             progress.say(line)
     side = choice.size if choice is not None else size or PICTURES
-    if side < SMALLEST:
-        raise InputError(f"--size is {side}, but images need at least {SMALLEST} pixels.")
+    if not SMALLEST <= side <= LARGEST_SIZE:
+        raise InputError(f"--size is {side}, but images need {SMALLEST} to {LARGEST_SIZE} pixels.")
     for note in notes:
         progress.say(f"Note: {note}")
     return Plan(given, labels, place, request, choice, vectors, seed, side, tuple(notes))
@@ -262,6 +265,7 @@ def _config(plan: Plan, root: Path) -> Config:
     """The experiment, whose labels are a file of its own: the given one may change while it runs."""
     tables = (root / "tables").absolute()
     name = f"{plan.request}.csv"
+    make_private(tables)
     write_text(tables / name, _plain_table(plan.labels))
     train = {
         "dataset": "folder",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bomd.config import Config, DeviceSettings, FitSettings, ImageSettings
+from bomd.config import LARGEST_SIZE, Config, DeviceSettings, FitSettings, ImageSettings
 from bomd.data.batches import normalise
 from bomd.errors import InputError
 from bomd.learn.device import make_fabric
@@ -101,10 +101,10 @@ def choose(
             are timed.
         device: "cpu" or "cuda"; by default what there is.
     """
-    if minutes is not None and minutes <= 0:
-        raise InputError(f"--minutes is {minutes:g}, but must lie above 0.")
-    if size is not None and size < SMALLEST:
-        raise InputError(f"--size is {size}, but images need at least {SMALLEST} pixels.")
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise InputError(f"--minutes is {minutes:g}, but must be a number above 0.")
+    if size is not None and not SMALLEST <= size <= LARGEST_SIZE:
+        raise InputError(f"--size is {size}, but images need {SMALLEST} to {LARGEST_SIZE} pixels.")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     limit = 60 * (minutes or MINUTES[device])
     ask = measure or time_a_step

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -101,8 +100,7 @@ def _write(this: runs.Run, record: LabelRecord, store: Store, config: Config, st
     choose_examples(record, store, config.seed, suspicion_of(record).rank).save(this.directory / "examples.npz")
     save_predictions(this.directory / "predictions.npz", {}, {})
     runs.write_lines(this.directory / "metrics.jsonl", [])
-    place = os.path.relpath(store.directory.resolve(), this.directory.resolve())
-    write_json(this.directory / "images.json", {"store": place, "size": store.size})
+    runs.remember_images(this, store.directory, store.size, store.fingerprint)
     write_json(this.directory / "environment.json", runs.environment("cpu", started))
     facts = {
         "format": runs.FORMAT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import os
@@ -14,9 +15,11 @@ import numpy as np
 import pandas as pd
 
 from bomd.audits.columns import names
+from bomd.data.cells import csv_line, harmless
 from bomd.data.datasets import folder
-from bomd.data.datasets.corrected import details_beside, harmless, mark_confirmed
+from bomd.data.datasets.corrected import details_beside, mark_confirmed
 from bomd.data.datasets.folder import Layout
+from bomd.data.label_files import UTF_8, kind_of, read_text, separator_of
 from bomd.errors import InputError
 from bomd.files import write_text
 from bomd.tables import NO_FINDING, LabelTable
@@ -52,16 +55,21 @@ class Records:
         return self.mark + "".join(f"{line}{self.newline}" for line in (self.header, *chosen))
 
     def beside(self, header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-        """The file with more columns at the right; every given character stays what and where it was."""
-        lines = [self.header + self.separator + self._line(header)]
+        """The file with more columns at the right; every given character stays what and where it was.
+
+        Only a row with a cell that a spreadsheet would run as a formula is written anew, with an apostrophe before it.
+        """
+        lines = [self._guarded(self.header) + self.separator + self._line(header)]
         for row, width, added in zip(self.rows, self.widths, cells, strict=True):
-            lines.append(row + self.separator * (1 + self.width - width) + self._line(added))
+            lines.append(self._guarded(row) + self.separator * (1 + self.width - width) + self._line(added))
         return self.mark + "".join(f"{line}{self.newline}" for line in lines)
 
+    def _guarded(self, record: str) -> str:
+        cells = next(csv.reader(io.StringIO(record, newline=""), delimiter=self.separator))
+        return record if all(harmless(cell) == cell for cell in cells) else self._line(cells)
+
     def _line(self, cells: Sequence[str]) -> str:
-        stream = io.StringIO()
-        csv.writer(stream, delimiter=self.separator, lineterminator="").writerow([harmless(cell) for cell in cells])
-        return stream.getvalue()
+        return csv_line(map(harmless, cells), self.separator)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +83,7 @@ class Given:
         rows: (N) the record of each label.
         folder: Where the images are.
         missing: Ids without an image, which are left out.
+        repeated: Rows that repeat an id, which are left out.
         layout: What the columns of the table are.
         details: Who decided on which of the labels, where a file beside the table says so.
     """
@@ -86,6 +95,7 @@ class Given:
     folder: Path
     missing: tuple[str, ...]
     layout: Layout
+    repeated: int = 0
     details: Path | None = None
 
 
@@ -95,16 +105,18 @@ def read_given(
     workplace: Path,
     *,
     skip_missing: bool = False,
+    drop_duplicates: bool = False,
     **columns: Any,
 ) -> Given:
     """Read labels and find their images.
 
     Args:
-        table: A CSV, TSV or Parquet file, a data frame with the same columns, or labels.
+        table: A CSV, TSV, Parquet or Excel file, a data frame with the same columns, or labels.
         images: The folder of the images, at any depth; by default as for the dataset `folder`, or where the paths
             of the labels lead.
         workplace: Where a table that is no text file is put down as one.
         skip_missing: Leave out rows whose image is not there, instead of refusing them.
+        drop_duplicates: Keep the first row of an id that occurs again, instead of refusing the table.
         columns: What the columns are, as for the dataset `folder`.
     """
     confirmed: LabelTable | None = None
@@ -125,7 +137,7 @@ def read_given(
             raise InputError(f"No label file {table}.")
     original = file
     place = Path(images).expanduser().absolute() if images is not None else _usual_images(file)
-    if file.suffix.lower() == ".parquet":
+    if kind_of(file) in ("Parquet file", "Excel workbook"):
         frame = folder.describe(file.parent, Path(file.name), place, **columns).frame
         file = workplace / "table.csv"
         write_text(file, _as_text(frame))
@@ -137,15 +149,22 @@ def read_given(
     if doubled:
         raise InputError(f"{name} has a column {doubled[0]!r}, which an audit adds: audit the original, or rename it.")
     ids = layout.frame[layout.id_column].str.strip().tolist()
-    there = [row for row, name in enumerate(ids) if not name or layout.images.find(name) is not None]
-    missing = tuple(ids[row] for row in sorted(set(range(len(ids))) - set(there)))
+    first = set(folder.first_rows(np.asarray(ids, dtype=np.str_)).tolist())
+    if len(first) < len(ids) and not drop_duplicates:
+        raise InputError(
+            f"{folder.duplicates(layout, np.asarray(ids))}; keep the first row of each with --drop-duplicates."
+        )
+    there = [row for row in sorted(first) if not ids[row] or layout.images.find(ids[row]) is not None]
+    missing = tuple(ids[row] for row in sorted(first - set(there)))
     if missing and (not skip_missing or not there):
         shown = ", ".join(map(repr, missing[:5])) + (" ..." if len(missing) > 5 else "")
         remedy = "is the folder or the id column wrong?" if not there else "or leave them out with --skip-missing."
+        case = layout.images.hint(missing)
+        remedy = f"{case}{', ' + remedy if there else '.'}" if case else remedy
         raise InputError(
             f"{len(missing)} of {len(ids)} rows have no image in {layout.images.folder}: {shown}; {remedy}"
         )
-    if missing:
+    if len(there) < len(ids):
         file = workplace / "found.csv"
         write_text(file, records.text(there))
         columns = {"id_column": layout.id_column} | columns
@@ -155,18 +174,18 @@ def read_given(
         labels = replace(labels, confirmed=confirmed.select(labels.ids).confirmed)
     beside = details_beside(original)
     details = beside if beside.is_file() else None
-    return Given(name, records, labels, tuple(there), layout.images.folder, missing, layout, details)
+    repeated = len(ids) - len(first)
+    return Given(name, records, labels, tuple(there), layout.images.folder, missing, layout, repeated, details)
 
 
 def read_records(file: Path) -> Records:
-    """Cut a separated file into its records without touching what is in them."""
-    try:
-        text = file.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"Cannot read {file}: {error}.") from error
-    mark = "\ufeff" if text.startswith("\ufeff") else ""
-    text = text.removeprefix(mark)
-    separator = folder.separator_of(file)
+    """Cut a separated file into its records without touching what is in them.
+
+    What is made of a file that is not UTF-8 gets a byte order mark, by which the program that wrote it knows UTF-8.
+    """
+    text, encoding = read_text(file)
+    mark = "" if encoding == UTF_8 and not file.read_bytes().startswith(codecs.BOM_UTF8) else "\ufeff"
+    separator = separator_of(file, encoding)
     newline = "\r\n" if "\r\n" in text else "\r" if "\n" not in text and "\r" in text else "\n"
     pending: list[str] = []
 

@@ -11,6 +11,7 @@ from bomd.audits.given import Given, Records, read_records
 from bomd.audits.rewrite import Form
 from bomd.data.datasets import folder
 from bomd.data.datasets.corrected import details_beside
+from bomd.data.label_files import kind_of
 from bomd.errors import InputError
 from bomd.files import read_json, write_json, write_text
 from bomd.runs import Run
@@ -69,7 +70,7 @@ def _of_folder(train: dict[str, Any]) -> Kept | None:
         layout = folder.describe(**{**options, "root": Path(options["root"])})
     except InputError:  # moved or changed since: the labels of the run itself then have to do
         return None
-    if layout.file.suffix.lower() == ".parquet":
+    if kind_of(layout.file) in ("Parquet file", "Excel workbook"):  # no text to change cells of
         return None
     earlier = Path(str(train.get("labels_from", layout.file)))
     details = earlier if earlier.stem.endswith("-details") else details_beside(earlier)

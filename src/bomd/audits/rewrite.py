@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bomd.audits.given import Records
+from bomd.data.cells import csv_line, harmless, original
 from bomd.data.datasets.folder import WORDS
 from bomd.tables import NO_FINDING
 
@@ -47,8 +46,8 @@ def rewrite(records: Records, form: Form, decided: Mapping[str, Mapping[str, flo
         decided: By id and class, 1, 0 or None for unknown; classes that the table does not have are left out.
     """
     cut = [cut_record(row, records.separator) for row in records.rows]
-    rows = [[plain(piece) for piece in pieces] for pieces in cut]
-    header = [plain(piece).strip() for piece in cut_record(records.header, records.separator)]
+    rows = [[original(plain(piece)) for piece in pieces] for pieces in cut]
+    header = [original(plain(piece).strip()) for piece in cut_record(records.header, records.separator)]
     change = _list_changes if form.label_column is not None else _column_changes
     lines = [records.header]
     place = header.index(form.id_column)
@@ -59,7 +58,7 @@ def rewrite(records: Records, form: Form, decided: Mapping[str, Mapping[str, flo
         if new:
             pieces = pieces + [""] * (max(new) + 1 - len(pieces))
             for column, text in new.items():
-                pieces[column] = _quoted(text, records.separator)
+                pieces[column] = csv_line([harmless(text)], records.separator) if text else ""
             raw = records.separator.join(pieces)
         lines.append(raw)
     return records.mark + "".join(f"{line}{records.newline}" for line in lines)
@@ -158,12 +157,6 @@ def _meaning(cell: str) -> float | None:
 def _name(token: str) -> str:
     """The class that a token of a list means; "No Finding" has several spellings."""
     return NO_FINDING if "".join(filter(str.isalnum, token.lower())) in ("nofinding", "nofindings") else token
-
-
-def _quoted(text: str, separator: str) -> str:
-    stream = io.StringIO()
-    csv.writer(stream, delimiter=separator, lineterminator="").writerow([text, ""])
-    return stream.getvalue()[: -len(separator)]
 
 
 def as_decided(

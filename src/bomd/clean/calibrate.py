@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bomd.errors import InputError
 
 LEAST = 1e-4  # no probability is nearer to 0 or 1: one wild score must not outweigh many labels
-STEPS = 25  # of Newton's method, which needs about eight
+STEPS = 50  # of Newton's method, which needs about eight
 FITTED = 200_000  # rows at most that a class is fitted on; more would not change the third digit
 
 Doubles = NDArray[np.float64]
@@ -68,16 +68,22 @@ def _fit(scores: Doubles, labels: Doubles) -> tuple[float, float]:
     flat = (0.0, float(logistic(np.asarray(frequency))))
     if len(labels) < 2 or labels.min() == labels.max():
         return flat
-    weights = np.array(flat)
     design = np.stack([scores, np.ones_like(scores)])
     pull = np.array([1e-2, 1e-6])
+
+    def loss(at: Doubles) -> float:
+        logits = at @ design
+        return float((np.logaddexp(0, logits) - labels * logits).sum() + 0.5 * (pull * at**2).sum())
+
+    weights, value = np.array(flat), loss(np.array(flat))
     for _ in range(STEPS):
         chance = sigmoid(weights @ design)
         gradient = design @ (chance - labels) + pull * weights
         curvature = (design * (chance * (1 - chance))) @ design.T + np.diag(pull)
         move = np.linalg.solve(curvature, gradient)
-        move *= min(1.0, 5.0 / float(np.abs(move).max() + 1e-300))  # never far at once: Newton may overshoot
-        weights = weights - move
-        if np.abs(move).max() < 1e-8:
+        while (lower := loss(weights - move)) > value and np.abs(move).max() > 1e-9:
+            move = move / 2  # Newton's step may overshoot where scores have long tails
+        gained, weights, value = value - lower, weights - move, lower
+        if gained <= 1e-10 * (1 + abs(value)):
             break
     return (float(weights[0]), float(weights[1])) if weights[0] > 0 else flat

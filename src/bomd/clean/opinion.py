@@ -14,6 +14,7 @@ from bomd.clean.rates import Rates, estimate_rates, explain
 from bomd.tables import NO_FINDING, LabelTable, Opinion
 
 FEWEST = 10  # positives and negatives that a class needs before anything is proposed for it
+WORTH_PROPOSING = 0.6  # probability of being wrong: rates are estimates, so a bare majority is not enough
 TOLD_ON = 0.9  # probability that an image is affected, from which its other labels judge classes that nobody learnt
 ERRORS = 2.0  # standard errors by which the evidence must beat chance
 
@@ -24,7 +25,7 @@ def form_opinion(
     *,
     fixed: NDArray[np.bool_] | None = None,
     known: tuple[NDArray[Any], NDArray[Any]] | None = None,
-    at_least: float = 0.5,
+    at_least: float = WORTH_PROPOSING,
 ) -> tuple[Opinion, Posterior, Rates]:
     """Judge labels by evidence: probabilities, rates, posterior and what follows for a person who reviews.
 
@@ -47,11 +48,11 @@ def form_opinion(
         but = " but in the most suspect images" if told_on.any() else ""
         reasons.append(f"Nothing is proposed for {', '.join(unsaid)}{but}: too few labels, or evidence near chance.")
     judged = learnt[None] | told_on[:, None]
-    return decide(posterior.wrong, labels, learnt, judged, at_least, tuple(reasons)), posterior, rates
+    return decide(posterior, labels, learnt, judged, at_least, tuple(reasons)), posterior, rates
 
 
 def decide(
-    wrong: NDArray[Any],
+    posterior: Posterior,
     labels: LabelTable,
     learnt: NDArray[np.bool_],
     judged: NDArray[np.bool_],
@@ -61,15 +62,16 @@ def decide(
     """What follows from the probability that each label is wrong.
 
     A label is proposed to change where that exceeds `at_least`. "No Finding" follows from the others: an image that
-    is left without any finding gets it, and one that gains a finding loses it.
+    is left without any finding gets it, and one that gains a finding loses it. Images are ordered by the probability
+    that any of their findings is labelled wrongly.
 
     Args:
-        wrong: (N, C), NaN where there is no label.
+        posterior: What is believed about every label.
         learnt: (C) classes that the evidence tells apart.
         judged: (N, C) labels for which a change may be proposed.
     """
     given = np.where(np.isnan(labels.values), np.nan, labels.values >= 0.5).astype(np.float32)
-    findings = labels.findings
+    findings, wrong = labels.findings, posterior.wrong
     change = np.zeros(given.shape, dtype=np.bool_)
     change[:, findings] = (np.nan_to_num(wrong[:, findings]) > at_least) & judged[:, findings]
     proposed = np.where(change, 1 - given, given).astype(np.float32)
@@ -79,7 +81,8 @@ def decide(
         proposed[moved, nothing] = ~(proposed[moved][:, findings] == 1).any(axis=1)
     expected = np.nansum(wrong[:, findings], axis=1)
     rank = np.empty(len(expected), dtype=np.int64)
-    rank[np.argsort(-expected, kind="stable")] = np.arange(1, len(expected) + 1)
+    any_wrong = 1 - np.prod(1 - np.nan_to_num(posterior.doubt[:, findings].astype(np.float64)), axis=1)
+    rank[np.argsort(-any_wrong, kind="stable")] = np.arange(1, len(expected) + 1)
     return Opinion(labels.ids, wrong.astype(np.float32), proposed, expected.astype(np.float32), rank, learnt, reasons)
 
 

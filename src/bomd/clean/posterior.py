@@ -26,12 +26,15 @@ class Posterior:
         truth: (N, C) probability that the class is there; NaN where it is not labelled.
         suspect: (N) probability that the image is one of those in which labels go wrong.
         weight: (N) how much the image should count, from 0 to 1: how much less suspect it is than an average one.
+        doubt: (N, C) as `wrong`, but half of it as if errors fell on any image: whoever looks for wrong images should
+            not rely on one account of how they came about.
     """
 
     wrong: Floats
     truth: Floats
     suspect: Floats
     weight: Floats
+    doubt: Floats
 
 
 def judge(
@@ -48,14 +51,16 @@ def judge(
         fixed: (N, C) labels that people have confirmed: never wrong, and they say nothing about their image.
     """
     shape = labels.shape
-    wrong, truth = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32)
+    wrong, truth, doubt = (np.full(shape, np.nan, np.float32) for _ in range(3))
+    anywhere = Rates(rates.false_alarm, rates.miss)
     suspect, weight = np.zeros(shape[0], np.float32), np.ones(shape[0], np.float32)
     silent = not rates.false_alarm.any() and not rates.miss.any()
     for start in range(0, shape[0], CHUNK):
         rows = slice(start, start + CHUNK)
         given = np.asarray(labels[rows], dtype=np.float64)
         open_ = given if fixed is None else np.where(fixed[rows], np.nan, given)
-        right, affected, mistaken = compare(true_probability(probabilities[rows], rates), open_, rates)
+        likely = true_probability(probabilities[rows], rates)
+        right, affected, mistaken = compare(likely, open_, rates)
         share = rates.affected
         if silent:
             own = np.full(len(given), share if share < 1 else 1.0)
@@ -64,10 +69,12 @@ def judge(
             weight[rows] = np.minimum(1, (1 - own) / (1 - share))
         else:
             own = np.ones(len(given))
-        doubt = own[:, None] * mistaken / affected
+        chance = own[:, None] * mistaken / affected
+        _, alone, mistaken_alone = compare(likely, open_, anywhere)
         known = ~np.isnan(given)
         hard = given >= 0.5
-        wrong[rows] = np.where(known, doubt, np.nan)
-        truth[rows] = np.where(known, given + doubt * (~hard - given), np.nan)
+        wrong[rows] = np.where(known, chance, np.nan)
+        doubt[rows] = np.where(known, (chance + mistaken_alone / alone) / 2, np.nan)
+        truth[rows] = np.where(known, given + chance * (~hard - given), np.nan)
         suspect[rows] = own
-    return Posterior(wrong, truth, suspect, weight)
+    return Posterior(wrong, truth, suspect, weight, doubt)

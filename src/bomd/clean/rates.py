@@ -27,6 +27,7 @@ FEWEST_MISSES, MOST_MISSES = 0.02, 0.4  # of the true positives
 MOST_ANYWHERE = 0.05  # false alarms that are believed to fall on any image; more are believed only of whole images
 SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 SAMPLE = 20_000  # images on which the share is chosen
+ENOUGH = 0.01  # nats an image by which affected images must explain labels better than errors that fall anywhere
 ROOM = 0.9  # an affected image still has some right labels: its rates stay below this
 
 _LEAST = 1e-3  # of a true label's probability, against evidence that is too sure of itself
@@ -84,8 +85,12 @@ def estimate_rates(
             miss = np.where(np.isnan(known[1]), miss, known[1])
         rates = Rates(np.minimum(alarm, 0.49), np.minimum(miss, 0.49), share)
         found.append((_likelihood(evidence, given, rates), rates))
-    best, rates = max(found, key=lambda pair: pair[0])
-    return Rates(rates.false_alarm, rates.miss, rates.affected, gain=best - found[-1][0])
+    anywhere, rates = found[-1]
+    best, likeliest = max(found, key=lambda pair: pair[0])
+    # Findings that come together in nature make labels of one image surprising together, too, but only a little.
+    if best - anywhere >= ENOUGH:
+        rates = likeliest
+    return Rates(rates.false_alarm, rates.miss, rates.affected, gain=best - anywhere)
 
 
 def least_likely(probabilities: NDArray[Any], labels: NDArray[Any]) -> Doubles:

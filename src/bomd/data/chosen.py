@@ -133,7 +133,8 @@ def _all_splits(name: str, options: Mapping[str, Any]) -> tuple[str | None, ...]
     if typing.get_origin(hint) is Literal:
         return tuple(split for split in typing.get_args(hint) if split != "all")
     if name == "folder":
-        layout = folder.describe(**{key: value for key, value in options.items() if key != "seed"})
+        known = inspect.signature(folder.describe).parameters
+        layout = folder.describe(**{key: value for key, value in options.items() if key in known})
         if layout.split_column is not None:
             return tuple(sorted(set(layout.frame[layout.split_column].str.strip())))
     return (inspect.signature(read).parameters["split"].default,)

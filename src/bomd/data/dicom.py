@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,10 @@ from pydicom.errors import InvalidDicomError
 from pydicom.pixels.decoders.base import get_decoder
 from pydicom.pixels.processing import apply_modality_lut, apply_windowing
 from pydicom.pixels.utils import pixel_array
-from pydicom.uid import JPEGExtended12Bit, JPEGLossless, JPEGLosslessSV1, JPEGLSLossless, JPEGLSNearLossless
+from pydicom.uid import JPEGExtended12Bit
 
+from bomd.data.compressed import check_for_gdcm, check_frame
+from bomd.data.deflated import inflated
 from bomd.data.images import LARGEST, Pixels
 from bomd.errors import InputError
 
@@ -26,16 +29,11 @@ NEEDED = ("Rows", "Columns", "BitsStored", "PixelRepresentation", "PhotometricIn
 
 # Who decodes what. Only one is asked, and GDCM last: on damaged pixels it ends the whole process.
 PLUGINS = ("pydicom", "pylibjpeg", "pyjpegls", "pillow", "gdcm")
-# Markers in the header of a JPEG: the size, for each kind that only GDCM reads, the Huffman codes, the start of the
-# pixels, and what a decoder may do without.
-LOSSLESS, LS, EXTENDED, CODES, START = 0xC3, 0xF7, 0xC1, 0xC4, 0xDA
-FRAMES = {JPEGLossless: LOSSLESS, JPEGLosslessSV1: LOSSLESS, JPEGLSLossless: LS, JPEGLSNearLossless: LS}
-HARMLESS = (0xDB, 0xDD, 0xF8, 0xFE, *range(0xE0, 0xF0))
 
 Values = NDArray[Any]
 
 
-def read_dicom(path: Path) -> Pixels:
+def read_dicom(path: Path, content: bytes | None = None) -> Pixels:
     """Decode one DICOM radiograph to 8-bit grey, black to white as it is meant to be seen.
 
     1. The modality table or rescale slope and intercept turn stored numbers into the maker's values.
@@ -54,23 +52,24 @@ def read_dicom(path: Path) -> Pixels:
 
     Args:
         path: The file.
+        content: What is in it, where it has been read already.
 
     Returns:
         (H, W) pixels.
 
     Raises:
-        InputError: It is missing, not DICOM, truncated, has several frames or no picture, or no decoder for
-            its transfer syntax is installed; file and transfer syntax are named.
+        InputError: It is missing, not DICOM, truncated, has several frames or no picture, claims to be larger than
+            it is, or no decoder for its transfer syntax is installed; file and transfer syntax are named.
     """
     path = Path(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pydicom's remarks about header values that no pixel depends on
-        dataset = _open(path)
+        dataset = _open(path, content)
         syntax = getattr(dataset, "file_meta", Dataset()).get("TransferSyntaxUID")
         try:
             return _displayed(_decode(dataset), dataset)
-        except MemoryError:
-            raise
+        except MemoryError as error:
+            raise InputError(f"DICOM {path} cannot be read: it takes more memory than there is.") from error
         except Exception as error:  # damaged files make pydicom and the decoders raise nearly anything
             reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
             name = str(getattr(syntax, "name", ""))
@@ -91,15 +90,17 @@ def read_dicom_size(path: Path) -> tuple[int, int]:
     return int(header.Rows), int(header.Columns)
 
 
-def _open(path: Path, *, pixels: bool = True) -> Dataset:
+def _open(path: Path, content: bytes | None = None, *, pixels: bool = True) -> Dataset:
     try:
-        return dcmread(path, stop_before_pixels=not pixels)
+        stream: BinaryIO
+        with path.open("rb") if content is None else io.BytesIO(content) as stream:
+            return dcmread(inflated(stream), stop_before_pixels=not pixels)
     except FileNotFoundError as error:
         raise InputError(f"No image {path}.") from error
     except InvalidDicomError as error:
         raise InputError(f"{path} is not DICOM: the marker at byte 128 is missing.") from error
-    except MemoryError:
-        raise
+    except MemoryError as error:
+        raise InputError(f"DICOM {path} cannot be read: it takes more memory than there is.") from error
     except Exception as error:
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise InputError(f"DICOM {path} is damaged or cut short: {reason}.") from error
@@ -116,7 +117,9 @@ def _decode(dataset: Dataset) -> Values:
         raise ValueError(f"its colours are {dataset.PhotometricInterpretation}; save it as grey")
     if dataset.Rows * dataset.Columns > LARGEST:
         raise ValueError(f"it claims {dataset.Columns} x {dataset.Rows} pixels, over {LARGEST:,}")
-    most = 16 if dataset.PhotometricInterpretation in GREY else 8
+    most, samples = (16, 1) if dataset.PhotometricInterpretation in GREY else (8, 3)
+    if dataset.get("SamplesPerPixel") != samples:
+        raise ValueError(f"it has {dataset.get('SamplesPerPixel')} numbers in a pixel, not {samples}")
     if not 1 <= dataset.BitsStored <= most:
         raise ValueError(f"it has {dataset.BitsStored} bits in a pixel; {most} are the most for its kind")
     syntax, plugin = dataset.file_meta.TransferSyntaxUID, ""
@@ -132,34 +135,14 @@ def _decode(dataset: Dataset) -> Values:
             name for name in PLUGINS if name in decoder.available_plugins and not (name == "pillow" and extended)
         ]
         plugin = plugins[0] if plugins else ""
+        frame = next(generate_frames(dataset.PixelData, number_of_frames=1))
+        check_frame(frame, dataset)
         if plugin == "gdcm":
-            _check_jpeg(next(generate_frames(dataset.PixelData, number_of_frames=1)), dataset)
+            check_for_gdcm(frame, dataset)
     try:
         return pixel_array(dataset, decoding_plugin=plugin)
     except RuntimeError as error:  # one line for every decoder that was tried; the last says most
         raise ValueError(f"no decoder can read its pixels ({str(error).splitlines()[-1].strip()})") from error
-
-
-def _check_jpeg(content: bytes, dataset: Dataset) -> None:
-    """Refuse a damaged header, at which GDCM would end the whole process instead of raising an error."""
-    pieces: dict[int, bytes] = {}
-    place = 2 if content[:2] == b"\xff\xd8" else len(content)
-    while START not in pieces and place + 4 <= len(content) and content[place] == 0xFF:
-        length = int.from_bytes(content[place + 2 : place + 4], "big")
-        pieces[content[place + 1]] = content[place + 4 : place + 2 + length]
-        place += 2 + max(length, 2)
-    kind = FRAMES.get(dataset.file_meta.TransferSyntaxUID, EXTENDED)
-    frame = pieces.get(kind, b"")
-    expected = (dataset.Rows, dataset.Columns, dataset.SamplesPerPixel)
-    if (
-        place > len(content)
-        or not pieces.keys() >= ({START} if kind == LS else {START, CODES})
-        or not pieces.keys() <= {START, CODES, kind, *HARMLESS}
-        or len(frame) < 6
-        or (int.from_bytes(frame[1:3], "big"), int.from_bytes(frame[3:5], "big"), frame[5]) != expected
-        or not 2 <= frame[0] <= dataset.BitsAllocated
-    ):
-        raise ValueError("the header of its compressed pixels is damaged")
 
 
 def _displayed(stored: Values, dataset: Dataset) -> Pixels:
@@ -167,7 +150,10 @@ def _displayed(stored: Values, dataset: Dataset) -> Pixels:
         return np.array(Image.fromarray(stored.astype(np.uint8)).convert("L"))
     # Everything that follows depends on a pixel's number alone, so it is worked out once per number.
     lowest = int(stored.min())
-    numbers = np.arange(lowest, int(stored.max()) + 1)
+    highest = int(stored.max())
+    if highest - lowest >= 2**16:
+        raise ValueError(f"its numbers, up to {highest}, have more bits than the {dataset.BitsStored} it declares")
+    numbers = np.arange(lowest, highest + 1)
     place = stored.astype(np.intp) - lowest
     values = _modality(numbers, dataset)
     if dataset.get("VOILUTSequence"):

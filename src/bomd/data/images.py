@@ -1,4 +1,4 @@
-"""Read PNG, JPEG and DICOM files as greyscale pictures, one or many at a time."""
+"""Read image files of the usual kinds as greyscale pictures, one or many at a time."""
 
 from __future__ import annotations
 
@@ -24,17 +24,23 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.TiffImagePlugin import BITSPERSAMPLE, PHOTOMETRIC_INTERPRETATION, SAMPLEFORMAT, TiffImageFile
 
+from bomd.data.image_files import DICOM_SUFFIXES, KINDS
 from bomd.errors import InputError
 
 Pixels = NDArray[np.uint8]
 
-DICOM_SUFFIXES = (".dcm", ".dicom")
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", *DICOM_SUFFIXES)
+# Named, so that a stray file never reaches one of Pillow's rarely used decoders.
+FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "WEBP")
 
 # Detectors have some 30 million pixels; a small file that claims far more is damaged or hostile.
 LARGEST = 80_000_000
 LARGEST_FILE = 1 << 30  # bytes; that many pixels of 16-bit colour, uncompressed, are half of it
+
+
+class _NotOnePictureError(ValueError):
+    """The file is sound and yet not one grey picture."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +68,9 @@ class Chunk:
 def read_image(path: Path) -> Pixels:
     """Decode one image file to 8-bit grey.
 
-    - 16-bit grey values are divided by 256 (the full range, not the range in use, is mapped to 0..255).
+    - 16-bit grey values are divided by 256 (the full range, not the range in use, is mapped to 0..255); those of a
+      TIFF with fewer bits by as much less.
+    - A TIFF in which 0 is white is inverted. Pages after the first are thumbnails, or else it is refused.
     - Colour becomes luma, which leaves grey stored as colour unchanged; a palette is looked up first.
     - Transparency is ignored: radiographs that carry it are opaque.
     - An EXIF rotation is applied.
@@ -75,7 +83,8 @@ def read_image(path: Path) -> Pixels:
         (H, W) pixels.
 
     Raises:
-        InputError: The file is missing, empty, truncated, of another kind or unreasonably large; it is named.
+        InputError: The file is missing, empty, truncated, of another kind, unreasonably large or larger than the
+            memory; it is named.
     """
     path = Path(path)
     try:
@@ -87,6 +96,8 @@ def read_image(path: Path) -> Pixels:
         content = path.read_bytes()
     except FileNotFoundError as error:
         raise InputError(f"No image {path}.") from error
+    except MemoryError as error:
+        raise InputError(f"Image {path} takes more memory than there is.") from error
     except InputError:
         raise
     except (OSError, ValueError) as error:  # a name with a NUL in it is a ValueError
@@ -96,10 +107,9 @@ def read_image(path: Path) -> Pixels:
     if not content:
         raise InputError(f"Image {path} is an empty file.")
     if path.suffix.lower() in DICOM_SUFFIXES or content[128:132] == b"DICM":
-        return _read_dicom(path)
+        return _read_dicom(path, content)
     try:
-        # Formats are named so that a stray file never reaches one of Pillow's rarely used decoders.
-        with warnings.catch_warnings(), Image.open(io.BytesIO(content), formats=("PNG", "JPEG")) as image:
+        with warnings.catch_warnings(), Image.open(io.BytesIO(content), formats=FORMATS) as image:
             warnings.simplefilter("ignore")  # Pillow's remarks about damaged remarks of cameras
             if image.width * image.height > LARGEST:
                 raise InputError(f"Image {path} claims {image.width} x {image.height} pixels, over {LARGEST:,}.")
@@ -107,76 +117,14 @@ def read_image(path: Path) -> Pixels:
     except InputError:
         raise
     except UnidentifiedImageError as error:
-        kind = "a zip archive" if zipfile.is_zipfile(path) else "neither PNG, JPEG nor DICOM, or it is damaged"
+        kind = "a zip archive" if zipfile.is_zipfile(path) else f"none of {KINDS}, or it is damaged"
         raise InputError(f"Image {path} is {kind}.") from error
-    except MemoryError:
-        raise
+    except MemoryError as error:
+        raise InputError(f"Image {path} takes more memory than there is.") from error
+    except _NotOnePictureError as error:
+        raise InputError(f"Image {path} cannot be used: {error}.") from error
     except Exception as error:  # damaged files make Pillow raise OSError, SyntaxError, ValueError and others
         raise InputError(f"Image {path} is damaged: {' '.join(str(error).split())}.") from error
-
-
-def find_images(places: Sequence[Path]) -> list[Path]:
-    """Image files among these files and, at any depth, in these folders; each once.
-
-    Linked folders are not entered. Files that are named directly are taken whatever they are called.
-
-    Raises:
-        InputError: A place does not exist, or a folder holds no image.
-    """
-    found: dict[str, None] = {}
-    for place in places:
-        if not place.exists():
-            raise InputError(f"No image or folder {place}.")
-        found.update(dict.fromkeys(_images_in(place) if place.is_dir() else [str(place)]))
-    return [Path(path) for path in found]
-
-
-class ImageIndex:
-    """Finds the images under a folder by relative path, by name or by stem.
-
-    Paths are plain text here: there may be hundreds of thousands, and `Path` is slow to make.
-
-    Attributes:
-        folder: Where they are, at any depth.
-        paths: All of them.
-    """
-
-    def __init__(self, folder: Path):
-        """List the folder once."""
-        self.folder = folder
-        self.paths = _images_in(folder)
-        self._above = f"{folder.as_posix()}/"
-        self._by_path: dict[str, str] = {}
-        self._by_name: dict[str, list[str]] = {}
-        for path in self.paths:
-            relative = self._below(path)
-            for whole in (relative, relative.rpartition(".")[0]):
-                self._by_path.setdefault(whole, path)
-                self._by_name.setdefault(whole.rpartition("/")[2], []).append(path)
-
-    def knows(self, name: str) -> bool:
-        """Whether any file has this name or stem, in whatever folder."""
-        return name.replace("\\", "/").rpartition("/")[2] in self._by_name
-
-    def find(self, name: str) -> str | None:
-        """The file of that name, or None; a name with folders in it must be the whole path under the folder.
-
-        Raises:
-            InputError: The name leads out of the folder, or several files have it.
-        """
-        wanted = name.replace("\\", "/")
-        if ".." in wanted.split("/") or (wanted.startswith("/") and not wanted.startswith(self._above)):
-            raise InputError(f"{name[:100]!r} lies outside the images folder {self.folder}; pass the right folder.")
-        if "/" in wanted:
-            below = self._below(wanted).removeprefix("./")
-            return self._by_path.get(below) or self._by_path.get(below.removeprefix(f"{self.folder.name}/"))
-        files = self._by_name.get(wanted, [])
-        if len(files) > 1:
-            raise InputError(f"{name!r} may be {files[0]} or {files[1]}: name it with its folder.")
-        return files[0] if files else None
-
-    def _below(self, path: str) -> str:
-        return path.replace(os.sep, "/").removeprefix(self._above)
 
 
 def fit_square(pixels: Pixels, size: int) -> Pixels:
@@ -242,34 +190,51 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _images_in(folder: Path) -> list[str]:
-    images = sorted(
-        f"{place}{os.sep}{name}"
-        for place, _, names in os.walk(folder)
-        for name in names
-        if name.lower().endswith(IMAGE_SUFFIXES)
-    )
-    if not images:
-        raise InputError(f"No images in {folder}; looked for {', '.join(IMAGE_SUFFIXES)}.")
-    return images
-
-
 def _grey(image: Image.Image) -> Pixels:
-    """(H, W) grey pixels of an opened image in any mode PNG and JPEG know."""
+    """(H, W) grey pixels of an opened image in any mode that the formats know."""
+    _refuse_several(image)
+    bits, white_is_zero = _depth(image)
+    image.load()  # a TIFF is turned upright by this, and older Pillows would turn it again
     upright = ImageOps.exif_transpose(image)
     if upright.mode.startswith("I"):  # 16-bit grey
-        return np.ascontiguousarray(np.asarray(upright) // 256, dtype=np.uint8)
+        values = np.asarray(upright) >> (bits - 8)
+        return np.ascontiguousarray(255 - values if white_is_zero else values, dtype=np.uint8)
     if upright.mode in ("P", "PA"):
         upright = upright.convert("RGBA")  # straight to grey, Pillow warns about transparent palettes
     return np.array(upright.convert("L"))
 
 
-def _read_dicom(path: Path) -> Pixels:
+def _depth(image: Image.Image) -> tuple[int, bool]:
+    """Bits of deep grey, and whether 0 means white in it, which Pillow leaves to others."""
+    if not isinstance(image, TiffImageFile):
+        return 16, False
+    bits = max(image.tag_v2.get(BITSPERSAMPLE, (1,)))
+    if image.mode == "F" or (image.mode == "I" and bits != 16) or max(image.tag_v2.get(SAMPLEFORMAT, (1,))) > 1:
+        raise _NotOnePictureError("its pixels are signed or 32-bit numbers; save it with 8 or 16 bits")
+    return bits, image.tag_v2.get(PHOTOMETRIC_INTERPRETATION) == 0
+
+
+def _refuse_several(image: Image.Image) -> None:
+    """A film or a stack has no one picture; a smaller second page is a thumbnail."""
+    if image.format == "WEBP" and getattr(image, "is_animated", False):
+        raise _NotOnePictureError("it is animated; save one frame")
+    if image.format == "TIFF":
+        first = image.size
+        try:
+            image.seek(1)
+        except EOFError:
+            return
+        if image.size == first:
+            raise _NotOnePictureError("it has several pages; save the wanted one by itself")
+        image.seek(0)
+
+
+def _read_dicom(path: Path, content: bytes) -> Pixels:
     try:
         dicom = importlib.import_module("bomd.data.dicom")  # only now: pydicom is optional
     except ImportError as error:
         raise InputError(f"Image {path} is DICOM, which needs pydicom (pip install pydicom): {error}.") from error
-    pixels: Pixels = dicom.read_dicom(path)
+    pixels: Pixels = dicom.read_dicom(path, content)
     return pixels
 
 
@@ -307,4 +272,6 @@ def _read_chunk(start: int, paths: NDArray[np.str_], size: int) -> Chunk:
             pixels[row], original_sizes[row] = fit_square(picture, size), picture.shape
         except InputError as error:
             broken[row] = str(error)
+        except MemoryError:  # one image that is too large to be made smaller
+            broken[row] = f"Image {path} takes more memory than there is."
     return Chunk(start, pixels, original_sizes, broken)

@@ -6,18 +6,16 @@ A store is a directory of three files:
 - `index.npz`: ids, original sizes, a CRC-32 per packed image, and name, length and time of every source file.
 - `store.json`: format, size, count and checksums; written last, so its presence means the store is complete.
 
-While it is being packed there are `images.part` and `journal.jsonl` instead. The journal names the chunks
-that are in place, with their checksums, so that a packing that was killed goes on where it stopped.
+While it is being packed there are `images.part` and `journal.jsonl` instead, see `bomd.data.growing`. A finished store
+is never replaced by one of other images: runs that were made from it look at it again.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import shutil
 import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,24 +25,20 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
-from bomd import progress
-from bomd.data.images import Chunk, Pixels, cores, read_chunks
+from bomd import processes, progress
+from bomd.data.growing import IMAGES, JOURNAL, Part, disk_errors
+from bomd.data.images import Chunk, Pixels, cores, fit_square, read_chunks
 from bomd.errors import InputError
-from bomd.files import fingerprint, read_arrays, read_json, replacing, write_arrays, write_json, write_text
+from bomd.files import fingerprint, make_private, read_arrays, read_json, write_arrays, write_json
 from bomd.tables import LabelTable, Text, rows_of
 
 FORMAT = 1
 Render = Callable[[Text, int], Pixels]
 Sources = dict[str, NDArray[Any]]  # columns of N values that change when a source image changes
 
-_IMAGES, _INDEX, _FACTS, _PART, _JOURNAL = (
-    "images.u8",
-    "index.npz",
-    "store.json",
-    "images.part",
-    "journal.jsonl",
-)
+_INDEX, _FACTS = "index.npz", "store.json"
 _SPOT_CHECKS = 8
+_LOOKED_AT = 32 << 20  # bytes that a thread compares at a time
 _NAMED = 5  # broken images spelled out in an error
 _WORTH_PROCESSES = 32 << 20  # bytes of source files; below that, starting processes takes longer than decoding
 
@@ -61,6 +55,7 @@ class Store:
         original_sizes: (N, 2) height and width before resizing.
         broken: `{"id": ..., "reason": ...}` of every image that was dropped because it could not be read.
         fingerprint: Changes when any pixel, id or the size does.
+        checksums: (N) CRC-32 of each packed image.
     """
 
     directory: Path
@@ -70,9 +65,14 @@ class Store:
     original_sizes: NDArray[np.int32]
     broken: tuple[dict[str, str], ...]
     fingerprint: str
+    checksums: NDArray[np.uint32]
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def shows(self, row: int, picture: Pixels) -> bool:
+        """Whether this is the picture that was packed, and not one that took its file's name since."""
+        return zlib.crc32(fit_square(picture, self.size).tobytes()) == int(self.checksums[row])
 
     def rows(self, ids: Sequence[str] | Text) -> NDArray[np.intp]:
         """Packed row of each id; one that is not here is an error that names it."""
@@ -91,8 +91,9 @@ def pack(
     """Decode the images of a table into a packed store, or reopen the one that is already there.
 
     A finished store is returned as it is when ids, size and the name, length and time of every source file
-    are the same; otherwise it is packed anew. Interrupted at any moment, the same call goes on and ends with
-    the same bytes. Two processes that pack into one directory take turns.
+    are the same, after the checksums of all its images were compared; else the images are packed into a directory
+    beside it. Interrupted at any moment, the same call goes on and ends with the same bytes. Two processes that
+    pack into one directory take turns.
 
     Args:
         table: Which images, in this order; `paths` are their files unless they are rendered.
@@ -113,9 +114,15 @@ def pack(
     if workers is not None and workers < 1:
         raise InputError(f"Cannot pack with {workers} processes; give at least 1.")
     directory = Path(directory)
-    sources = _file_sources(table) if render is None else _rendered_sources(table.ids, size, render)
+    sources = file_state(table) if render is None else _rendered_sources(table.ids, size, render)
     request = fingerprint(FORMAT, size, table.ids, *sources.values())
     finished = _finished(directory, request, skip_broken)
+    if finished is None and _holds_others(directory, request):
+        progress.say(
+            f"Other images than those in {directory} are wanted; it stays for the runs that were made from it."
+        )
+        directory = directory.with_name(f"{directory.name}-{request[:6]}")
+        finished = _finished(directory, request, skip_broken)
     if finished is not None:
         return finished
     with _one_at_a_time(directory):
@@ -124,19 +131,20 @@ def pack(
     return open_store(directory)
 
 
-def open_store(directory: Path, *, deep: bool = False) -> Store:
+def open_store(directory: Path, *, deep: bool = False, expected: str | None = None) -> Store:
     """Open a finished store after checking that it is whole.
 
     Args:
         directory: Where `pack` put it.
         deep: Compare the checksum of every image instead of a few.
+        expected: The fingerprint that it had when it was last used.
 
     Raises:
         InputError: It is missing, unfinished, of another format, or its bytes are not those that were packed.
     """
     directory = Path(directory)
     if not (directory / _FACTS).exists():
-        unfinished = (directory / _JOURNAL).exists()
+        unfinished = (directory / JOURNAL).exists()
         hint = "packing was interrupted, run it again" if unfinished else "pack them first"
         raise InputError(f"No packed images in {directory}: {hint}.")
     facts = read_json(directory / _FACTS)
@@ -146,22 +154,42 @@ def open_store(directory: Path, *, deep: bool = False) -> Store:
     try:
         count, size, broken = int(facts["count"]), int(facts["size"]), tuple(facts["broken"])
         same_index = _sha256(directory / _INDEX) == facts["index_sha256"]
-        length = (directory / _IMAGES).stat().st_size
+        length = (directory / IMAGES).stat().st_size
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise InputError(f"The store in {directory} is not whole ({error}): pack it again.") from error
     if not same_index:
         raise InputError(f"{directory / _INDEX} has changed since it was written: pack the images again.")
     if length != count * size**2:
-        raise InputError(f"{directory / _IMAGES} has {length:,} bytes, not {count * size**2:,}: pack the images again.")
+        raise InputError(f"{directory / IMAGES} has {length:,} bytes, not {count * size**2:,}: pack the images again.")
     index = read_arrays(directory / _INDEX)
-    images = np.memmap(directory / _IMAGES, dtype=np.uint8, mode="r", shape=(count, size, size))
+    images = np.memmap(directory / IMAGES, dtype=np.uint8, mode="r", shape=(count, size, size))
     rows = np.arange(count) if deep else np.unique(np.linspace(0, count - 1, _SPOT_CHECKS).astype(np.intp))
-    for row in progress.track(rows, "Checking packed images") if deep else rows:
-        if zlib.crc32(images[row]) != index["crc32"][row]:
-            name = str(index["ids"][row])
-            raise InputError(f"Packed image {name!r} in {directory} has changed on disk: pack it again.")
+    wrong = _first_wrong(images, index["crc32"], rows)
+    if wrong is not None:
+        name = str(index["ids"][wrong])
+        raise InputError(f"Packed image {name!r} in {directory} has changed on disk: pack it again.")
     identity = fingerprint(FORMAT, size, index["ids"], index["crc32"])
-    return Store(directory, index["ids"], size, images, index["original_sizes"], broken, identity)
+    if expected is not None and identity != expected:
+        raise InputError(f"{directory} holds other images than this run was made from: run it again.")
+    return Store(directory, index["ids"], size, images, index["original_sizes"], broken, identity, index["crc32"])
+
+
+def _first_wrong(images: Pixels, checksums: NDArray[np.uint32], rows: NDArray[np.intp]) -> int | None:
+    """The first of these rows whose bytes are not those that were packed; all cores look, each as fast as it reads."""
+
+    def look(part: NDArray[np.intp]) -> int | None:
+        return next((int(row) for row in part if zlib.crc32(images[row]) != checksums[row]), None)
+
+    parts = np.array_split(rows, max(1, images[0].size * len(rows) // _LOOKED_AT)) if len(rows) else []
+    if len(parts) < 2:
+        return look(rows)
+    with ThreadPoolExecutor(cores()) as pool, progress.bar("Checking packed images", len(rows)) as advance:
+        for part, wrong in zip(parts, pool.map(look, parts), strict=True):
+            if wrong is not None:
+                pool.shutdown(cancel_futures=True)
+                return wrong
+            advance(len(part))
+    return None
 
 
 def _pack(
@@ -175,7 +203,7 @@ def _pack(
     skip_broken: bool,
 ) -> None:
     if (directory / _FACTS).exists():
-        for name in (_IMAGES, _INDEX, _FACTS):  # in this order, so that what is left never looks complete
+        for name in (IMAGES, _INDEX, _FACTS):  # in this order, so that what is left never looks complete
             (directory / name).unlink(missing_ok=True)
     N = len(table)
     step = max(8, min(64 if render is None else 1024, (16 << 20) // size**2))
@@ -186,7 +214,7 @@ def _pack(
     checksums = np.zeros(N, dtype=np.uint32)
     original_sizes = np.zeros((N, 2), dtype=np.int32)
     broken: dict[int, str] = {}
-    with _Part(directory, N, size) as part, progress.bar("Packing images", N) as advance:
+    with Part(directory, N, size) as part, progress.bar("Packing images", N) as advance:
         for start, record in part.resume(keys).items():
             rows = slice(start, start + len(record["crc32"]))
             checksums[rows], original_sizes[rows] = record["crc32"], record["original_sizes"]
@@ -221,81 +249,7 @@ def _pack(
         "broken": [{"id": str(table.ids[row]), "reason": broken[row]} for row in sorted(broken)],
     }
     write_json(directory / _FACTS, facts)
-    (directory / _JOURNAL).unlink(missing_ok=True)
-
-
-class _Part:
-    """The packed file while it grows, and the journal of the chunks that are safely in it."""
-
-    def __init__(self, directory: Path, count: int, size: int):
-        self.directory, self.count, self.size = directory, count, size
-        self.path, self.journal = directory / _PART, directory / _JOURNAL
-        self.records: dict[int, dict[str, Any]] = {}
-
-    def __enter__(self) -> _Part:
-        final = self.directory / _IMAGES
-        if final.exists() and not self.path.exists():  # killed between the last rename and `store.json`
-            final.replace(self.path)
-        length = self.count * self.size**2
-        taken = self.path.stat().st_blocks * 512 if self.path.exists() else 0
-        free = shutil.disk_usage(self.directory).free
-        if length - taken > free:
-            need = f"{(length - taken) / 1e9:.1f} GB"
-            raise InputError(f"Packing needs {need} in {self.directory}, where {free / 1e9:.1f} GB are free.")
-        with _disk_errors(self.path):
-            self.path.touch()
-            os.truncate(self.path, length)
-        self.stream = self.path.open("r+b", buffering=0)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stream.close()
-
-    def resume(self, keys: dict[int, str]) -> dict[int, dict[str, Any]]:
-        """Records of the chunks that an earlier call put in place, each compared with its checksums."""
-        lines = self.journal.read_text(encoding="utf-8").splitlines() if self.journal.exists() else []
-        for line in lines:
-            try:
-                record = json.loads(line)
-                start, expected = record["start"], record["crc32"]
-                if keys.get(start) != record["key"]:
-                    continue
-            except (ValueError, KeyError, TypeError):  # the last line of a killed process may be cut short
-                continue
-            self.stream.seek(start * self.size**2)
-            pixels = self.stream.read(len(expected) * self.size**2)
-            found = [zlib.crc32(pixels[at : at + self.size**2]) for at in range(0, len(pixels), self.size**2)]
-            if found == expected:
-                self.records[start] = record
-        write_text(self.journal, "".join(json.dumps(record) + "\n" for record in self.records.values()))
-        return self.records
-
-    def write(self, chunk: Chunk, key: str) -> None:
-        """Put a chunk in its place, then say so; one with a broken image is tried again by the next call."""
-        with _disk_errors(self.path):
-            self.stream.seek(chunk.start * self.size**2)
-            left = chunk.pixels.data.cast("B")
-            while left:
-                left = left[self.stream.write(left) :]
-        if not chunk.broken:
-            record: dict[str, Any] = {"start": chunk.start, "key": key, "crc32": chunk.checksums}
-            record["original_sizes"] = chunk.original_sizes.tolist()
-            with _disk_errors(self.journal), self.journal.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(record) + "\n")
-
-    def finish(self, kept: NDArray[np.bool_]) -> None:
-        """Turn the part into the final file, without the rows that are not kept."""
-        final = self.directory / _IMAGES
-        if kept.all():
-            with _disk_errors(self.path), self.path.open("r+b") as stream:
-                os.fsync(stream.fileno())
-            self.path.replace(final)
-            return
-        images = np.memmap(self.path, dtype=np.uint8, mode="r", shape=(self.count, self.size, self.size))
-        with replacing(final) as temporary, temporary.open("wb") as stream:
-            for row in np.flatnonzero(kept):
-                stream.write(images[row].tobytes())
-        self.path.unlink()
+    (directory / JOURNAL).unlink(missing_ok=True)
 
 
 def _rendered(ids: Text, size: int, render: Render, starts: list[int], step: int) -> Generator[Chunk]:
@@ -311,7 +265,7 @@ def _render(ids: Text, size: int, render: Render) -> Pixels:
     return pixels
 
 
-def _file_sources(table: LabelTable) -> Sources:
+def file_state(table: LabelTable) -> Sources:
     """Name, length and time of every file; a missing one has length -1 and is reported when it is read."""
     if table.paths is None:
         raise InputError("The table names no image files to pack: read it with its images folder.")
@@ -334,43 +288,56 @@ def _rendered_sources(ids: Text, size: int, render: Render) -> Sources:
 
 
 def _finished(directory: Path, request: str, skip_broken: bool) -> Store | None:
-    """The store that answers this request, if it is there and whole."""
-    if not (directory / _FACTS).exists():
+    """The store that answers this request, if it is there and every byte of it is right."""
+    if _request_of(directory) != request:
         return None
     try:
-        store = open_store(directory)
-        same = read_json(directory / _FACTS).get("request") == request
+        store = open_store(directory, deep=processes.first())
     except InputError as error:
         progress.say(f"{error} Packing anew.")
         return None
-    if same and store.broken and not skip_broken:
+    if store.broken and not skip_broken:
         reasons = [image["reason"] for image in store.broken]
         raise _broken_error(reasons, len(store) + len(reasons))
-    return store if same else None
+    return store
+
+
+def _holds_others(directory: Path, request: str) -> bool:
+    """Whether a whole store of other images is here; a damaged one is of no use to anybody."""
+    if _request_of(directory) in (None, request):
+        return False
+    try:
+        open_store(directory)
+    except InputError:
+        return False
+    return True
+
+
+def _request_of(directory: Path) -> str | None:
+    """What the finished store here was packed for; None where there is none."""
+    if not (directory / _FACTS).exists():
+        return None
+    try:
+        return str(read_json(directory / _FACTS)["request"])
+    except (InputError, KeyError, TypeError) as error:
+        progress.say(f"The store in {directory} is damaged ({error}). Packing anew.")
+        return None
 
 
 @contextmanager
 def _one_at_a_time(directory: Path) -> Iterator[None]:
     """Hold the directory's lock, which the system lets go of when its holder dies."""
     lock = FileLock(directory / ".lock")
-    with _disk_errors(directory):
-        directory.mkdir(parents=True, exist_ok=True)
+    make_private(directory)
+    with disk_errors(directory):
         lock.acquire()
     try:
-        for name in (_IMAGES, _INDEX, _FACTS, _JOURNAL):
+        for name in (IMAGES, _INDEX, _FACTS, JOURNAL):
             for left in directory.glob(f".{name}.*"):  # temporary files of a process that was killed
                 left.unlink()
         yield
     finally:
         lock.release()
-
-
-@contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"Cannot write {path}: {error.strerror or error}.") from error
 
 
 def _broken_error(reasons: Sequence[str], count: int) -> InputError:

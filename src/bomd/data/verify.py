@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import typing
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -21,7 +22,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bomd import progress
-from bomd.data.images import DICOM_SUFFIXES, IMAGE_SUFFIXES, LARGEST, cores, read_chunks
+from bomd.data.image_files import DICOM_SUFFIXES, IMAGE_SUFFIXES
+from bomd.data.images import FORMATS, LARGEST, cores, read_chunks
 from bomd.errors import InputError
 from bomd.tables import NO_FINDING, LabelTable, rows_of
 
@@ -317,8 +319,10 @@ def _header_fault(path: Path) -> str | None:
 
             height, width = read_dicom_size(path)
         else:
-            with Image.open(path, formats=("PNG", "JPEG")) as image:
-                width, height = image.size
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Pillow's remarks about damaged remarks of cameras
+                with Image.open(path, formats=FORMATS) as image:
+                    width, height = image.size
     except (InputError, ImportError) as error:
         return str(error)
     except Exception as error:  # a damaged header makes Pillow raise OSError, SyntaxError and others

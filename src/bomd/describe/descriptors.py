@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from bomd import processes, progress
 from bomd.data.batches import Images
 from bomd.describe.labelspace import LabelSpace
 from bomd.describe.ranking import Weighting, ranking_loss
-from bomd.files import replacing
+from bomd.files import read_array, replacing
 from bomd.learn import spread
 from bomd.learn.backbone import Network
 from bomd.learn.engine import Batch, Learner, prepare
@@ -76,7 +77,7 @@ def extract(
         with _writer(path, (len(images), learner.descriptors, width)) as values:
             place = 0
             for rank in range(processes.count()):
-                part = np.load(_part(path, rank), mmap_mode="r", allow_pickle=False)
+                part = read_array(_part(path, rank), mapped=True)
                 values[place : place + len(part)] = part
                 place += len(part)
                 _part(path, rank).unlink()
@@ -86,7 +87,7 @@ def extract(
 
 def load(path: Path, images: Images) -> Descriptors:
     """Open what `extract` wrote."""
-    return Descriptors(images.ids, np.load(path, mmap_mode="r", allow_pickle=False))
+    return Descriptors(images.ids, read_array(path, mapped=True))
 
 
 @contextmanager
@@ -94,6 +95,9 @@ def _writer(path: Path, shape: tuple[int, int, int]) -> Iterator[NDArray[np.floa
     """A new array file that appears under its name when it is whole."""
     with replacing(path) as temporary:
         values = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
+        if hasattr(os, "posix_fallocate"):  # a disk that fills up under a memory map would kill the process
+            with temporary.open("rb+") as stream:
+                os.posix_fallocate(stream.fileno(), 0, temporary.stat().st_size)
         yield values
         values.flush()
         del values

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bomd.errors import InputError
-from bomd.files import fingerprint, read_arrays, read_json, replacing, write_arrays, write_text
+from bomd.files import fingerprint, read_array, read_arrays, read_json, replacing, write_arrays, write_text
 from bomd.progress import say, track
 from bomd.tables import NO_FINDING, Floats
 
@@ -199,10 +199,7 @@ def _random_rows(names: tuple[str, ...], seed: int, size: int) -> Floats:
 
 
 def _array_rows(path: Path, vector_classes: Sequence[str] | None) -> dict[str, Floats]:
-    try:
-        values = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"Cannot read label vectors from {path}: {error}.") from error
+    values = read_array(path)
     rows = _beside(path) if vector_classes is None else [str(name) for name in vector_classes]
     if values.ndim != 2 or values.dtype.kind != "f" or len(values) != len(rows):
         raise InputError(f"{path} holds {values.dtype} of shape {values.shape}, expected {len(rows)} rows of floats.")

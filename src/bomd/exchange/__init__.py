@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bomd.data.datasets.folder import WORKBOOK
 from bomd.errors import InputError
 from bomd.exchange import (
     cleanlab,
@@ -101,6 +102,8 @@ def _form(name: str | None, place: Path, purpose: str) -> Exchange:
     if name is None and place.is_dir():
         theirs = fiftyone.is_export(place) if purpose == "read" else not (place / "labels.npz").exists()
         name = "fiftyone" if theirs else "run"
+    if name is None and purpose == "read" and place.suffix.lower() == WORKBOOK:
+        name = "table"  # which can be read and not written
     if name is None:
         name = next((name for name, form in EXCHANGES.items() if place.suffix.lower() in form.suffixes), None)
     if name is None:

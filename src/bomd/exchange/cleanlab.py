@@ -11,10 +11,8 @@ word for) and `margin` (bomd's own score). The names of the classes stand in `cl
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,8 +21,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bomd.data.cells import harmless
+from bomd.data.datasets import folder
+from bomd.data.label_files import read_cells
 from bomd.errors import InputError
-from bomd.exchange.documents import listed, read_bytes
+from bomd.exchange.documents import listed
 from bomd.exchange.judgement import Judgement, expectation, short
 from bomd.files import replacing
 from bomd.tables import Flags, Floats, LabelTable, rows_of
@@ -127,7 +128,7 @@ def write(judgement: Judgement, path: Path) -> None:
     frame = to_frame(judgement)
     frame[CLASSES] = [json.dumps(judgement.given.classes), *[""] * (len(frame) - 1)][: len(frame)]
     with replacing(path) as temporary:
-        frame.to_csv(temporary, encoding="utf-8", lineterminator="\n")
+        frame.rename(index=lambda name: harmless(str(name))).to_csv(temporary, encoding="utf-8", lineterminator="\n")
 
 
 def read(path: Path, labels: Path | None = None, classes: Sequence[str] | None = None) -> Judgement:
@@ -150,24 +151,17 @@ def read(path: Path, labels: Path | None = None, classes: Sequence[str] | None =
         except (ValueError, RecursionError) as error:
             raise InputError(f"{path}: the first cell of {CLASSES!r} does not list the classes.") from error
     if GIVEN not in frame:
-        raise InputError(f"{path} holds no given labels: pass the file that cleanlab was given as labels.")
+        raise InputError(f"{path} holds no given labels: pass the file that cleanlab was given (--set labels=FILE).")
     if classes is None:
-        raise InputError(f"{path} numbers the classes: pass their names as classes.")
+        raise InputError(f"{path} numbers the classes: {folder.CLASSES}.")
     return from_frame(frame, classes)
 
 
 def _read_frame(path: Path) -> pd.DataFrame:
     """The table with its rows named by id, or by the position that pandas wrote into a column without a name."""
-    try:
-        with warnings.catch_warnings():  # rows longer than the header would only be warned about, and cut
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(io.BytesIO(read_bytes(path)), dtype=str, na_filter=False, index_col=False)
-    except InputError:
-        raise
-    except (ValueError, pd.errors.ParserWarning) as error:  # not UTF-8, or rows of other lengths
-        raise InputError(f"Cannot read {path}: {' '.join(str(error).split())}.") from error
-    if ISSUE not in frame or not len(frame):
-        raise InputError(f"{path} is no issues table of cleanlab: it has no column {ISSUE!r}, or no rows.")
+    frame = read_cells(path)
+    if ISSUE not in frame:
+        raise InputError(f"{path} is no issues table of cleanlab: it has no column {ISSUE!r}.")
     if "id" in frame:
         return frame.set_index("id")
     if str(frame.columns[0]).startswith("Unnamed"):

@@ -15,6 +15,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from bomd.data.datasets.folder import CLASSES
 from bomd.errors import InputError
 from bomd.exchange.documents import checked, element, read_xml, write_xml
 from bomd.exchange.judgement import (
@@ -103,7 +104,7 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
     spoken = [[name for name in row if name != NOTE] for row in tags]
     columns = (*known, *ordered({name for row in spoken for name in row} - set(known)))
     if not columns:
-        raise InputError(f"{path} names no label; pass classes.")
+        raise InputError(f"{path} names no label; {CLASSES}.")
     lists = [[row] for row in spoken]
     ids = [note.get("id", name) for note, name in zip(notes, names, strict=True)] if own else names
     table = LabelTable(np.asarray(ids, dtype=np.str_), columns, np.full((len(ids), len(columns)), np.nan))

@@ -7,28 +7,42 @@ can be made and read without it:
     given, proposed          Classifications; the confidence is the value of a label below 1
     unknown                  classes that are not labelled
     flag, margin             whether the labels look wrong, and how much; lower is more suspect
+    rank                     place in the order of review, from 1
+    suspicion                Classifications, one for each label that was judged: the confidence is how suspect the
+                             given label is, and `given` whether the class was given
+    predicted                Classifications of the classes proposed at 0.5 or more, with the logits of all, which is
+                             what `fiftyone.brain.compute_mistakenness` asks for
+    given_CLASS,             Classification for each class: "present" or "absent", with confidence and logits, which is
+    predicted_CLASS          what `evaluate_classifications` asks for; names as in the dataset's info, "fields"
 
 Flagged samples also have the tag `flagged`.
 """
 
 from __future__ import annotations
 
+import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from bomd.data.datasets.folder import CLASSES
 from bomd.errors import InputError
 from bomd.exchange.documents import checked, field, listed, read_json
-from bomd.exchange.judgement import Judgement, as_flags, from_names, number, ordered, unknowns
+from bomd.exchange.judgement import Judgement, as_flags, expectation, from_names, number, ordered, positives, unknowns
 from bomd.files import write_json
 from bomd.tables import LabelTable
 
 FLAGGED = "flagged"
 SAMPLES, LABELS = "samples.json", "labels.json"  # of the two kinds of export that are read
+OPINIONS = ("proposed", "predicted", "suspicion")  # fields that hold no given labels
+ABSENT, PRESENT = "absent", "present"
+MOST_FIELDS = 100  # classes that get fields of their own
+LEAST = 1e-3  # no logit is of a more certain probability
 
 
 def write(judgement: Judgement, path: Path) -> None:
@@ -36,8 +50,12 @@ def write(judgement: Judgement, path: Path) -> None:
     given = judgement.given
     if given.paths is None:
         raise InputError("FiftyOne shows files, and these images have none.")
-    write_json(path / SAMPLES, {"samples": [_sample(judgement, row) for row in range(len(judgement))]})
-    write_json(path / "metadata.json", {"media_type": "image", "info": {"classes": list(given.classes)}})
+    fields = field_names(given.classes)
+    order = _order(judgement)
+    samples = [_sample(judgement, row, fields) | _doubts(given, order, row) for row in range(len(judgement))]
+    write_json(path / SAMPLES, {"samples": samples})
+    info = {"classes": list(given.classes), "fields": fields}
+    write_json(path / "metadata.json", {"media_type": "image", "info": info})
 
 
 def read(path: Path, labels: str | None = None, classes: Sequence[str] | None = None) -> Judgement:
@@ -74,7 +92,42 @@ def from_dataset(dataset: Any, labels: str | None = None) -> Judgement:
         return read(Path(folder), labels)
 
 
-def _sample(judgement: Judgement, row: int) -> dict[str, Any]:
+def field_names(classes: Sequence[str]) -> dict[str, str]:
+    """What stands behind `given_` and `predicted_` in the field of each class; nothing where there are very many."""
+    fields: dict[str, str] = {}
+    for name in classes if len(classes) <= MOST_FIELDS else ():
+        plain = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "class"
+        number = 1
+        while (field := plain if number == 1 else f"{plain}_{number}") in fields.values():
+            number += 1
+        fields[name] = field
+    return fields
+
+
+def _order(judgement: Judgement) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """(N) place of each image in the order of review, and (N, C) how suspect each label is, from 0 to 1."""
+    if judgement.suspicion is not None:
+        return judgement.suspicion.rank, judgement.suspicion.entry
+    if judgement.flags is None:
+        return None
+    rank = np.empty(len(judgement), dtype=np.int64)
+    rank[np.argsort(judgement.flags.margin, kind="stable")] = np.arange(1, len(judgement) + 1)  # unknown ones come last
+    return rank, 1 - expectation(judgement.flags.entry)
+
+
+def _doubts(given: LabelTable, order: tuple[NDArray[Any], NDArray[Any]] | None, row: int) -> dict[str, Any]:
+    if order is None:
+        return {}
+    rank, entry = order
+    judged = [
+        {"_cls": "Classification", "label": name, "confidence": number(np.float32(doubt)), "given": bool(value >= 0.5)}
+        for name, doubt, value in zip(given.classes, entry[row], given.values[row], strict=True)
+        if not np.isnan(doubt) and not np.isnan(value)
+    ]
+    return {"rank": int(rank[row]), "suspicion": {"_cls": "Classifications", "classifications": judged}}
+
+
+def _sample(judgement: Judgement, row: int, fields: Mapping[str, str]) -> dict[str, Any]:
     given, proposed, flags = judgement.given, judgement.proposed, judgement.flags
     assert given.paths is not None
     sample: dict[str, Any] = {
@@ -88,9 +141,38 @@ def _sample(judgement: Judgement, row: int) -> dict[str, Any]:
     sample["unknown"] = unknowns(given.values[row], given.classes)
     if proposed is not None:
         sample["proposed"] = _classifications(proposed, row)
+        sample["predicted"] = _prediction(proposed, row)
+    for table, before in ((given, "given"), (proposed, "predicted")):
+        values = {} if table is None else dict(zip(table.classes, table.values[row], strict=True))
+        sample |= {f"{before}_{fields[name]}": _decision(value) for name, value in values.items() if name in fields}
     if flags is not None:
         sample |= {"flag": bool(flags.noisy[row]), "margin": number(flags.margin[row])}
     return sample
+
+
+def _prediction(table: LabelTable, row: int) -> dict[str, Any]:
+    """What is at least as likely as not, and how likely every class is."""
+    likely = dict(zip(table.classes, table.values[row], strict=True))
+    found = [
+        {"_cls": "Classification", "label": name, "confidence": number(likely[name])}
+        for name in positives(table.values[row], table.classes)
+    ]
+    return {"_cls": "Classifications", "classifications": found, "logits": [_logit(v) for v in likely.values()]}
+
+
+def _decision(value: Any) -> dict[str, Any] | None:
+    """One class as a choice of two; None where it is not known."""
+    if np.isnan(value):
+        return None
+    decided, likely = (PRESENT, value) if value >= 0.5 else (ABSENT, 1 - value)
+    logits = [_logit(1 - value), _logit(value)]
+    return {"_cls": "Classification", "label": decided, "confidence": number(np.float32(likely)), "logits": logits}
+
+
+def _logit(value: Any) -> float:
+    """The logarithm of the odds; 0, even ones, where the value is not known."""
+    inner = 0.5 if np.isnan(value) else float(np.clip(value, LEAST, 1 - LEAST))
+    return float(np.round(np.log(inner / (1 - inner)), 4))
 
 
 def _classifications(table: LabelTable, row: int) -> dict[str, Any]:
@@ -111,7 +193,8 @@ def _read_samples(path: Path, labels: str | None, classes: Sequence[str] | None)
     fields = [labels] if labels is not None else ["given", *_label_fields(samples)]
     name = next((name for name in fields if any(sample.get(name) for sample in samples)), None)
     if name is None:
-        raise InputError(f"{file} has no field with labels: {', '.join(list(samples[0])[:20])}; pass labels.")
+        known = ", ".join(list(samples[0])[:20])
+        raise InputError(f"{file} has no field with labels: {known}; pass labels (--set labels=FIELD).")
     where = [f"{file}, sample {row + 1}" for row in range(len(samples))]
     given = [_confidences(sample.get(name), place) for sample, place in zip(samples, where, strict=True)]
     proposed = [_confidences(sample.get("proposed"), place) for sample, place in zip(samples, where, strict=True)]
@@ -123,7 +206,7 @@ def _read_samples(path: Path, labels: str | None, classes: Sequence[str] | None)
     mentioned = {label for row in rows for label in row} | {label for row in blank for label in row}
     columns = (*classes, *ordered(mentioned - set(classes)))
     if not columns:
-        raise InputError(f"{file} names no class; pass classes.")
+        raise InputError(f"{file} names no class; {CLASSES}.")
     ids = [_id_of(sample, place) for sample, place in zip(samples, where, strict=True)]
     paths = [field(sample, "filepath", str, place) for sample, place in zip(samples, where, strict=True)]
     table = LabelTable(
@@ -163,7 +246,7 @@ def _read_classifications(path: Path, classes: Sequence[str] | None) -> Judgemen
     known = tuple(dict.fromkeys(classes or names))
     columns = (*known, *ordered({label for row in rows if row is not None for label in row} - set(known)))
     if not columns:
-        raise InputError(f"{file} names no class; pass classes.")
+        raise InputError(f"{file} names no class; {CLASSES}.")
     ids = np.asarray([checked(image, str, str(file)) for image in images], dtype=np.str_)
     return Judgement(LabelTable(ids, columns, from_names(_filled(rows, [[]] * len(rows), columns), columns, str(file))))
 
@@ -179,7 +262,7 @@ def _label(value: Any, names: Sequence[str], where: str) -> str:
 def _label_fields(samples: Sequence[dict[str, Any]]) -> list[str]:
     kinds = ("Classifications", "Classification")
     first = [name for sample in samples for name, value in sample.items() if _kind(value) in kinds]
-    return [name for name in dict.fromkeys(first) if name != "proposed"]
+    return [name for name in dict.fromkeys(first) if name not in OPINIONS]
 
 
 def _kind(value: Any) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from bomd.data.datasets.folder import CLASSES
 from bomd.errors import InputError
 from bomd.exchange import table
 from bomd.exchange.documents import checked, field, listed, read_json_lines
@@ -32,7 +33,7 @@ def write(judgement: Judgement, path: Path) -> None:
     if path.suffix.lower() == ".csv":
         frame = table.to_frame(judgement)
         frame.insert(0, "file_name", names)
-        return table.save(frame, path)
+        return table.save(frame, path, for_spreadsheets=False)  # files are found by exactly these names
     lines = []
     for row, name in enumerate(names):
         line: dict[str, Any] = {"file_name": name, "id": str(given.ids[row])}
@@ -72,7 +73,7 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
     known = list(dict.fromkeys([*(classes or ()), *mentioned]))
     columns = (*known, *ordered({name for row in named if row for name in row} - set(known)))
     if not columns:
-        raise InputError(f"{path} names no class; pass classes.")
+        raise InputError(f"{path} names no class; {CLASSES}.")
     own = any(given)
     lists = [[] if row is None else [row] for row in named]
     values = from_names(given, columns, str(path)) if own else from_lists(lists, columns)

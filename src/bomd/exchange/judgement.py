@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bomd.errors import InputError
 from bomd.measure.records import LabelRecord
+from bomd.measure.suspicion import Suspicion, suspicion_of
 from bomd.review.evidence import only_run
 from bomd.runs import Run
 from bomd.tables import NO_FINDING, Flags, Floats, LabelTable
@@ -28,11 +29,13 @@ class Judgement:
         given: The labels as they came.
         proposed: Better ones, of the same images and classes: by a run, or by people who looked.
         flags: Which images look wrong.
+        suspicion: The order in which a run would have people look at them, and how suspect each label is.
     """
 
     given: LabelTable
     proposed: LabelTable | None = None
     flags: Flags | None = None
+    suspicion: Suspicion | None = None
 
     def __post_init__(self) -> None:
         proposed, flags = self.proposed, self.flags
@@ -64,7 +67,8 @@ def read_run(path: Path) -> Judgement:
     if given.patients is not None:  # a run names the folder of the table first, which is nobody else's business
         names = [str(patient).removeprefix(folder) for patient in given.patients]
         given = replace(given, patients=np.asarray(names, dtype=np.str_))
-    return Judgement(given, record.proposed, record.flags)
+    ordered_by = record.neighbours is not None or (record.classifier is not None and record.scores is not None)
+    return Judgement(given, record.proposed, record.flags, suspicion_of(record) if ordered_by else None)
 
 
 def positives(values: NDArray[Any], classes: Sequence[str]) -> list[str]:

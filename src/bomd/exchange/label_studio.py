@@ -16,6 +16,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from bomd.data.datasets.folder import CLASSES
 from bomd.errors import InputError
 from bomd.exchange.documents import checked, element, field, listed, read_json, write_xml
 from bomd.exchange.judgement import (
@@ -83,7 +84,7 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
     known = list(dict.fromkeys([*(classes or ()), *(name for cells in given for name in cells)]))
     names = (*known, *ordered({name for lists in chosen for one in lists for name in one} - set(known)))
     if not names:
-        raise InputError(f"{path} names no class: nothing is annotated; pass classes.")
+        raise InputError(f"{path} names no class: nothing is annotated; {CLASSES}.")
     patients = [cells.get("patient") for cells in data]
     table = LabelTable(
         np.asarray(ids, dtype=np.str_),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from bomd.data.datasets.folder import CLASSES
 from bomd.errors import InputError
 from bomd.exchange.documents import listed, read_bytes
 from bomd.exchange.judgement import Judgement
@@ -38,7 +39,7 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
         try:
             classes = listed(json.loads(own)["classes"], f"{path}, classes")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise InputError(f"{path} does not name its classes as expected: pass classes.") from error
+            raise InputError(f"{path} does not name its classes as expected: {CLASSES}.") from error
     try:
         frame: pd.DataFrame = table.to_pandas()
     except Exception as error:  # types that pandas has no place for raise many kinds

@@ -18,10 +18,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bomd.data.cells import csv_line, harmless
 from bomd.data.datasets import folder
+from bomd.data.label_files import read_table
 from bomd.errors import InputError
 from bomd.exchange.judgement import Judgement, number, short
-from bomd.files import replacing
+from bomd.files import write_text
 from bomd.tables import Flags, Floats, LabelTable, Text
 from bomd.typed import nearest
 
@@ -49,17 +51,27 @@ def write(judgement: Judgement, path: Path, keep: Literal["all", "given", "propo
     save(to_frame(judgement), path)
 
 
-def save(frame: pd.DataFrame, path: Path) -> None:
-    """Write the columns as text, 0 and 1 without a point and unknown ones blank."""
+def save(frame: pd.DataFrame, path: Path, *, for_spreadsheets: bool = True) -> None:
+    """Write the columns as text: 0 and 1 without a point, unknown ones blank.
+
+    Args:
+        frame: The columns.
+        path: The file.
+        for_spreadsheets: Put an apostrophe before text that a spreadsheet would run as a formula; `read` takes it away.
+    """
     labels = frame.select_dtypes("float32").columns
     text = frame.assign(**{str(name): [_cell(value) for value in frame[name]] for name in labels})
-    with replacing(path) as temporary:
-        separator = "\t" if path.suffix.lower() == ".tsv" else ","
-        text.to_csv(temporary, sep=separator, index=False, encoding="utf-8", lineterminator="\n")
+    if for_spreadsheets:
+        words = [name for name in text if name not in labels and text[name].dtype != np.bool_]
+        text = text.assign(**{str(name): [harmless(str(cell)) for cell in text[name]] for name in words})
+        text.columns = pd.Index([harmless(str(name)) for name in text.columns])
+    separator = "\t" if path.suffix.lower() == ".tsv" else ","
+    records = [list(text.columns), *text.itertuples(index=False, name=None)]
+    write_text(path, "".join(f"{csv_line(record, separator)}\n" for record in records))
 
 
 def read(path: Path, images: Path | None = None, classes: Sequence[str] | None = None) -> Judgement:
-    """Read a CSV, TSV or Parquet file.
+    """Read a CSV, TSV, Parquet or Excel file.
 
     Args:
         path: The file.
@@ -71,7 +83,7 @@ def read(path: Path, images: Path | None = None, classes: Sequence[str] | None =
         return Judgement(folder.read(path.parent, labels=path.absolute(), images=images.absolute(), classes=classes))
     if not path.is_file():
         raise InputError(f"No label file {path}.")
-    return from_frame(folder.read_table(path), str(path), classes)
+    return from_frame(read_table(path), str(path), classes)
 
 
 def to_frame(judgement: Judgement) -> pd.DataFrame:
@@ -154,7 +166,7 @@ def _numbers(frame: pd.DataFrame, column: str, where: str) -> Floats:
     wrong = np.isnan(values) & ~blank | np.isinf(values)
     if wrong.any():
         row = int(np.argmax(wrong))
-        hint = "if it is not a class, pass classes, or the folder of the images"
+        hint = f"if it is not a class, {folder.CLASSES}, or the folder of the images (--set images=DIR)"
         raise InputError(
             f"{where}: {short(str(cells.iloc[row]))} in column {column!r}, row {row + 1} is no label; {hint}."
         )

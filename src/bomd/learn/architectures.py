@@ -275,6 +275,7 @@ class CorrectingHead(nn.Module):
 
     Attributes:
         classifier: F features of the frozen trunk to C logits.
+        limits: (C) logits above which its verdict is 1.
         encoder: F features of the learning trunk to two numbers per class.
         verdicts: (C, 2, 2) what a verdict of 0 or 1 adds to these; at first, trust in it.
         decoder: The same features to a guess of the verdicts; only training needs it, and `samples`.
@@ -284,6 +285,8 @@ class CorrectingHead(nn.Module):
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
         self.classifier = nn.Linear(inputs, outputs).requires_grad_(False)
+        self.limits: Tensor
+        self.register_buffer("limits", torch.zeros(outputs))
         self.encoder = nn.Linear(inputs, 2 * outputs)
         self.verdicts = nn.Parameter(4 * torch.eye(2).expand(outputs, 2, 2) - 2)
         self.decoder = nn.Linear(inputs, outputs)
@@ -303,7 +306,10 @@ class CorrectingHead(nn.Module):
         frozen, learnt = features.chunk(2, dim=1)
         masses = self.concentrations(learnt) - 1
         present = masses[..., 1] / masses.sum(dim=-1)  # (B, C, 2) that the label is 1, for a verdict of 0 and of 1
-        return corrected_logit(self.classifier(frozen), present[..., 1], present[..., 0])
+        # A verdict is 1 above the limit, so that its odds count from there: at the limit both are as likely. The limit
+        # comes back at the end, and a correction that trusts every verdict changes nothing.
+        above = self.classifier(frozen) - self.limits
+        return corrected_logit(above, present[..., 1], present[..., 0]) + self.limits
 
 
 def corrected_logit(logits: Tensor, if_positive: Tensor, if_negative: Tensor) -> Tensor:
@@ -330,12 +336,17 @@ class CorrectedNetwork(Architecture):
         head = CorrectingHead(plain.feature_size, outputs)
         super().__init__(backbone, PairedTrunk(deepcopy(plain.trunk), plain.trunk), head, plain.feature_size)
 
-    def start_from(self, classifier: Network) -> None:
-        """Correct this classifier, with a trunk that starts as a copy of its own."""
+    def start_from(self, classifier: Network, limits: Tensor) -> None:
+        """Correct this classifier, with a trunk that starts as a copy of its own.
+
+        Args:
+            limits: (C) logits above which its verdict on a class is 1.
+        """
         trunk = cast(PairedTrunk, self.trunk)
         trunk.frozen.load_state_dict(classifier.trunk.state_dict())
         trunk.learning.load_state_dict(classifier.trunk.state_dict())
         self.head.classifier.load_state_dict(classifier.head.state_dict())
+        self.head.limits.copy_(limits)
 
 
 ARCHITECTURES: dict[str, type[Architecture]] = {
@@ -367,6 +378,11 @@ def make(
         network = kind(backbone, outputs, weights, seed, **arguments)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network
+
+
+def complete(name: str, weights: dict[str, Tensor], outputs: int) -> dict[str, Tensor]:
+    """The weights of an older model as a network of today takes them: then every verdict was counted from 0."""
+    return {"head.limits": torch.zeros(outputs), **weights} if name == "npc" else weights
 
 
 def describe(network: Network) -> dict[str, Any]:

@@ -6,11 +6,11 @@ import html
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib import metadata
 from pathlib import PurePath
 from typing import Any
 
 from bomd.config import Config
+from bomd.runs import version_of
 
 FIT = ("backbone", "weights", "epochs", "batch", "augment", "select")  # settings worth a line
 
@@ -32,7 +32,7 @@ def facts_of(config: Config, images: Mapping[str, int]) -> dict[str, Any]:
         "noise": _without_paths(config.noise),
         "images": dict(images),
         "fit": _without_paths({name: fit[name] for name in FIT}),
-        "version": metadata.version("bomd"),
+        "version": version_of("bomd"),
     }
 
 
@@ -105,7 +105,7 @@ def _training(description: Mapping[str, Any]) -> list[str]:
     if "fit" in facts:
         lines.append(f"Training:{_settings(facts['fit']).replace(' (', ' ', 1).removesuffix(')')}.")
     if "seed" in facts:
-        lines.append(f"Seed {_plain(facts['seed'])}, bomd {_plain(facts.get('version', 'of unknown version'))}.")
+        lines.append(f"Seed {_plain(facts['seed'])}, bomd {_plain(facts.get('version') or 'of unknown version')}.")
     architecture = description["architecture"]
     form = f"{description['networks']} network{'s' if description['networks'] > 1 else ''}"
     lines.append(f"Form: {form}, {_plain(architecture['name'])}{_settings(architecture['arguments'])}.")
@@ -124,10 +124,10 @@ def _images(preprocessing: Mapping[str, Any]) -> str:
     pairs = zip(preprocessing["mean"], preprocessing["deviation"], strict=True)
     scales = " and ".join(f"({mean:g}, {deviation:g})" for mean, deviation in pairs)
     return (
-        "PNG, JPEG or DICOM, read as 8-bit grey (16 bits divided by 256, colour as luma, EXIF rotation and DICOM "
-        f"windows applied), stretched to {size} x {size} pixels by antialiased bilinear interpolation, divided by 255 "
-        f"and normalised by the mean and deviation {scales} of {preprocessing['channels']} "
-        f"channel{'s' if preprocessing['channels'] > 1 else ''}."
+        "PNG, JPEG, BMP, TIFF, WebP or DICOM, read as 8-bit grey (16 bits divided by 256, colour as luma, EXIF "
+        f"rotation and DICOM windows applied), stretched to {size} x {size} pixels by antialiased bilinear "
+        f"interpolation, divided by 255 and normalised by the mean and deviation {scales} "
+        f"of {preprocessing['channels']} channel{'s' if preprocessing['channels'] > 1 else ''}."
     )
 
 

@@ -33,7 +33,13 @@ def save(
         "best": best,
     }
     with replacing(path) as temporary:
-        torch.save(state, temporary)
+        try:
+            torch.save(state, temporary)
+        except RuntimeError as error:  # what PyTorch makes of a full disk
+            reason = str(error).splitlines()[0]
+            raise InputError(
+                f"Cannot write {path}: {reason}. Is the disk full? The same command then goes on."
+            ) from error
 
 
 def load(path: Path) -> dict[str, Any] | None:

@@ -53,7 +53,8 @@ def fit(
         outputs: Numbers that each network returns.
         directory: Belongs to this fit alone; its name must change when anything that matters here does.
         what: A word for the progress bar.
-        validate: Scores the networks after each epoch, higher is better; needed for `select="best"`.
+        validate: Scores the networks after each epoch, higher is better; for `select="best"`, which keeps the last
+            epoch where none has a finite score.
 
     Returns:
         The trained networks in evaluation mode, and one record per epoch.
@@ -118,7 +119,8 @@ def fit(
             if validate is not None:
                 score = validate(networks)
                 record["validation"] = score if math.isfinite(score) else None
-                if settings.select == "best" and (best is None or score > best["score"]):
+                better = math.isfinite(score) and (best is None or score > best["score"])
+                if settings.select == "best" and better:
                     best = {"score": score, "epoch": epoch + 1, "networks": checkpoint.weights_of(networks)}
             history.append(record)
             advance(0, note=f"loss {mean:.4f}")

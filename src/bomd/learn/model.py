@@ -21,12 +21,13 @@ from safetensors import torch as tensors
 from torch import Tensor
 
 from bomd import progress
+from bomd.config import LARGEST_SIZE
 from bomd.data.batches import SCALES
 from bomd.data.images import cores, read_chunks
 from bomd.errors import InputError
-from bomd.files import read_json, replacing, write_json, write_text
+from bomd.files import make_private, read_json, replacing, write_json, write_text
 from bomd.learn import card
-from bomd.learn.architectures import PLAIN, describe, make
+from bomd.learn.architectures import PLAIN, complete, describe, make
 from bomd.learn.backbone import Network
 from bomd.learn.device import make_fabric
 from bomd.learn.engine import Learner, prepare
@@ -36,7 +37,7 @@ FORMAT = 2
 FIRST_FORMAT = 1  # without preprocessing, thresholds, metrics and checksums; still opened
 DESCRIPTION = "model.json"
 WORTH_PROCESSES = 32 << 20  # bytes of image files; below that, starting processes takes longer than decoding
-SIZES = (8, 8192)  # of the square, in pixels
+SIZES = (8, LARGEST_SIZE)  # of the square, in pixels
 MOST_NETWORKS = 64
 # Names of the rules of `bomd.data.images`, to be changed with them: a model that learnt by other rules is not opened.
 READING, RESIZING = "grey-8-bit", "stretch-bilinear-antialiased"
@@ -74,7 +75,7 @@ class Model:
         return self._single[0](given).cpu()
 
     def predict(self, files: Sequence[Path | str] | Path | str, batch: int = 64) -> LabelTable:
-        """Probabilities of PNG, JPEG or DICOM files, or of one; the id of a row is the path as given.
+        """Probabilities of image files, or of one; the id of a row is the path as given.
 
         Raises:
             InputError: A file cannot be read; it is named.
@@ -166,6 +167,7 @@ def save(
     architecture = describe(networks[0])
     if any(describe(network) != architecture for network in networks):
         raise ValueError("The networks of a model must all be of one architecture.")
+    make_private(directory)
     checksums = {}
     for number, network in enumerate(networks):
         weights = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
@@ -247,7 +249,7 @@ def _open_network(directory: Path, number: int, description: Mapping[str, Any]) 
     architecture, outputs = description["architecture"], len(description["classes"])
     try:
         content = path.read_bytes()
-        weights = tensors.load(content)
+        weights = complete(architecture["name"], tensors.load(content), outputs)
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror}.") from error
     except SafetensorError as error:

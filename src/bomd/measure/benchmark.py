@@ -21,7 +21,7 @@ from rich.console import Console
 from bomd import runs
 from bomd.config import Config
 from bomd.errors import InputError
-from bomd.files import fingerprint, read_json, write_text
+from bomd.files import fingerprint, locked, write_text
 from bomd.measure import experiment, workers
 from bomd.measure.live import Board
 from bomd.measure.plan import announce, cost
@@ -58,13 +58,14 @@ def run_all(
     """
     for config in configs:
         experiment.make_method(config)
-    located = {place: runs.locate(root, config) for place, config in enumerate(configs)}
+    states = _states(configs)
+    located = {place: runs.locate(root, config, states[_data_of(config)]) for place, config in enumerate(configs)}
     finished = {place: run for place, run in located.items() if run.finished}
     waiting = [place for place in located if place not in finished]
     waiting.sort(key=lambda place: -cost(configs[place]))
-    data = {fingerprint(configs[place].train, configs[place].test): configs[place] for place in waiting}
-    for config in data.values():
-        experiment.read_labels(config)
+    for place in waiting:
+        if states[_data_of(configs[place])] is None:
+            experiment.read_labels(configs[place])  # says why it cannot be read
     board, failed = Board(configs, console), {}
     for place, run in finished.items():
         board.run_finished(place, run.result(), already=True)
@@ -81,17 +82,52 @@ def run_all(
                 failed[board.name(place)] = event.reason
                 board.run_failed(place, event.reason)
             else:
-                finished[place] = located[place]
-                board.run_finished(place, located[place].result())
+                run = runs.locate(root, configs[place], states[_data_of(configs[place])])
+                finished[place] = run
+                board.run_finished(place, run.result())
                 if results is not None:
-                    records[place] = record_of(located[place])
-                    write_records([*before, *(records[known] for known in sorted(records))], results)
+                    records[place] = record_of(run)
+                    _merge(before, [records[known] for known in sorted(records)], results)
     return Outcome([finished[place] for place in sorted(finished)], failed)
+
+
+def _data_of(config: Config) -> str:
+    return fingerprint(config.train, config.test, config.hold_out_test_patients)
+
+
+def _states(configs: Sequence[Config]) -> dict[str, runs.Data | None]:
+    """The present state of each data set; None where it cannot be read, which only matters to runs not done yet."""
+    states: dict[str, runs.Data | None] = {}
+    for config in configs:
+        if _data_of(config) not in states:
+            try:
+                states[_data_of(config)] = experiment.data_of(config)
+            except InputError:
+                states[_data_of(config)] = None
+    return states
 
 
 def add_records(done: Sequence[runs.Run], path: Path) -> list[Record]:
     """Add finished runs to a file of records, replacing older records of the same run; return all that it holds."""
-    return write_records([*(read_records(path) if path.exists() else []), *map(record_of, done)], path)
+    return _merge(None, [record_of(run) for run in done], path)
+
+
+def _merge(before: Sequence[Record] | None, new: Sequence[Record], path: Path) -> list[Record]:
+    """Write a file of records with those it holds and new ones, which take the place of older ones of the same run.
+
+    Args:
+        before: Records that come first, as far as the file has no later ones of their runs; by default its own.
+        new: What to add, in this order.
+    """
+    ours = {_key(record): record for record in new}
+    with locked(path):  # another process may be adding its own
+        held = {_key(record): record for record in (read_records(path) if path.exists() else [])}
+        first = held if before is None else {_key(record): record for record in before}
+        unique = first | ours | {key: record for key, record in held.items() if key not in ours}
+        if not unique:
+            raise InputError(f"There is no run in {path}: name finished runs to add, or folders of them.")
+        write_text(path, "".join(json.dumps(record, separators=(",", ":")) + "\n" for record in unique.values()))
+    return list(unique.values())
 
 
 def record_of(run: runs.Run) -> Record:
@@ -100,27 +136,30 @@ def record_of(run: runs.Run) -> Record:
         "run": run.directory.name,
         "config": _without_folders(run.config()),
         "result": _rounded(run.result()),
-        "environment": read_json(run.directory / "environment.json"),
+        "environment": run.environment(),
     }
 
 
-def write_records(records: Sequence[Record], path: Path) -> list[Record]:
-    """Write a file of records; of several of the same run the last takes the place of the first."""
-    unique = {_key(record): record for record in records}
-    write_text(path, "".join(json.dumps(record, separators=(",", ":")) + "\n" for record in unique.values()))
-    return list(unique.values())
-
-
 def read_records(path: Path) -> list[Record]:
+    """The records of a file, each with settings, result and environment."""
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, json.JSONDecodeError) as error:
+        records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError, RecursionError) as error:  # bad text, bad JSON, or JSON nested without end
         raise InputError(f"Cannot read {path}: {error}.") from error
+    for number, record in enumerate(records, start=1):
+        if not isinstance(record, dict) or any(not isinstance(record.get(part), dict) for part in _PARTS):
+            raise InputError(f"Line {number} of {path} is not the record of a run: delete it.")
+    return records
+
+
+_PARTS = ("config", "result", "environment")
 
 
 def write_tables(records: Sequence[Record], path: Path) -> None:
     """Write one CSV row per run and test set, and beside it the mean and spread over seeds as Markdown."""
-    rows = [row for record in records for row in _rows(record)]
+    rows = [row for record in records for row in _checked_rows(record)]
+    if not rows:
+        raise InputError(f"No run in {path} was tested on anybody: there is nothing to put into a table.")
     unknown = [key for key in NEWER if all(row[key] is None for row in rows)]
     write_csv(path.with_suffix(".csv"), [_without(row, unknown) for row in rows])
     write_text(path.with_suffix(".md"), summary(rows))
@@ -169,6 +208,13 @@ def summary(rows: Sequence[dict[str, Any]]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _checked_rows(record: Record) -> list[dict[str, Any]]:
+    try:
+        return _rows(record)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"The record of run {record.get('run')} is damaged ({error}): make it again.") from error
 
 
 def _rows(record: Record) -> list[dict[str, Any]]:
@@ -248,6 +294,9 @@ def _without(row: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
 
 
 def _key(record: Record) -> str:
+    missing = [key for key in ("method", "settings") if key not in record["config"]]
+    if missing:
+        raise InputError(f"The record of run {record.get('run')} is damaged: its settings have no {missing[0]!r}.")
     return fingerprint(effective(record["config"]))
 
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bomd.files import write_text
-from bomd.measure.benchmark import Record, effective, write_csv, write_tables
+from bomd.files import locked, write_text
+from bomd.measure.benchmark import Record, add_records, effective, write_csv, write_tables
 from bomd.measure.significance import Sample, welch_test, z_test
 from bomd.measure.summary import differing, flatten, number, show_seconds
+from bomd.runs import Run
 
 REFERENCE = "bomd"  # the row that others are tested against
 BASELINE = "bce"  # the row whose image presentations are the unit
@@ -95,7 +96,8 @@ def noise_name(noise: dict[str, Any]) -> str:
     if kind == "none" or 0 in (rows, labels):
         return NO_NOISE
     parts = [] if kind == "symmetric" else [str(kind)]
-    parts += [f"({rows:g}, {labels:g})"] if rows is not None and labels is not None else []
+    if isinstance(rows, int | float) and isinstance(labels, int | float):
+        parts.append(f"({rows:g}, {labels:g})")
     return " ".join([*parts, *(f"{key}={value}" for key, value in rest.items())])
 
 
@@ -104,6 +106,14 @@ def write_results(records: Sequence[Record], path: Path) -> None:
     write_tables(records, path)
     if len({record["config"]["method"] for record in records}) > 1:
         write_comparison(compare(records), path.with_name(f"{path.stem}-comparison.csv"))
+
+
+def add_results(done: Sequence[Run], path: Path) -> list[Record]:
+    """Add finished runs to a file of records and write its tables anew; processes that do so at once take turns."""
+    with locked(path):
+        found = add_records(done, path)
+        write_results(found, path)
+    return found
 
 
 def write_comparison(found: Sequence[Comparison], path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,22 +26,26 @@ from bomd.files import write_json
 from bomd.learn import card, model
 from bomd.learn.backbone import Network
 from bomd.learn.device import make_fabric
-from bomd.learn.engine import derive, fit, predict
+from bomd.learn.engine import History, derive, fit, predict
 from bomd.learn.logs import DEFAULT, find_loggers, log_history
 from bomd.measure.confirmed import after_noise, keep_confirmed
 from bomd.measure.evaluate import evaluate
-from bomd.measure.metrics import mean_auc
+from bomd.measure.inputs import state_of, without_copies, without_shared_patients
+from bomd.measure.metrics import classification, mean_auc
 from bomd.measure.records import choose_examples, label_record, save_predictions
 from bomd.measure.space import save_sample
 from bomd.measure.suspicion import suspicion_of
 from bomd.measure.thresholds import choose_thresholds
 from bomd.methods import METHODS
-from bomd.methods.base import Context, Method
+from bomd.methods.base import Context, Method, NoiseLevel
+from bomd.methods.describe import in_use
 from bomd.tables import LabelTable
 from bomd.typed import arguments, convert, nearest
 
 HELD_OUT = "validation"  # the name under which held-out patients appear among the test sets
 BEFORE_NOISE = "validation before noise"  # the same patients with the labels before noise was added on purpose
+NOBODY_HELD_OUT = 'fit.select = "best" needs held-out patients, and validation is 0: the last epoch was kept.'
+NO_SCORE = 'fit.select = "best": no epoch could be scored on the held-out patients, so the last one was kept.'
 
 
 @dataclass(frozen=True)
@@ -68,18 +71,22 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
     tables = read_labels(config)
     decided = read_decided(config, tables["train"][0])
     check(config, method, tables["train"][0], decided)
+    rehearse(config, {name: table for name, (table, _) in tables.items()}, fabric)
+    stages = runs.Stages(root / "stages")
+    labels_of = with_decided(config, tables, decided)
+    data, sources = state_of(labels_of), {}
+    if not processes.agreed(runs.locate(root, config, data).finished):
+        with processes.first_before_others():
+            sources = {name: pack_images(*tables[name], config, stages, fabric.device) for name in tables}
+        data = state_of(labels_of, {name: source.store for name, source in sources.items()})
     with processes.first_before_others():
-        this = runs.start(root, config)
+        this = runs.start(root, config, data)
     if processes.agreed(this.finished):
         older = "" if this.by_this_code else " by other code than today's"
         progress.say(f"{this.directory} is finished already{older}; delete it to run again")
         return this
     progress.say(f"{config.method}, seed {config.seed}: {this.directory}")
-    stages = runs.Stages(root / "stages")
-
-    with processes.first_before_others():
-        sources = {name: pack_images(*tables[name], config, stages, fabric.device) for name in tables}
-    train = sources.pop("train")
+    train, remarks = _without_copies(sources.pop("train"), sources, config)
     noise = add_noise(config, train.labels, stages)
     labels = train.labels if noise is None else after_noise(noise.noisy, train.labels)
     # Decisions come after both: the same noise falls on the same labels and the same patients are held out as in the
@@ -101,7 +108,8 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
         return Images(store, table.ids, fabric.device, fabric.resident())
 
     images = show(train.store, given)
-    context = Context(images, config.fit, fabric, derive(config.seed, "method"), stages)
+    level = NoiseLevel() if noise is None else NoiseLevel.between(noise.clean.take(kept).values, given.values)
+    context = Context(images, config.fit, fabric, derive(config.seed, "method"), stages, level)
     prepared = keep_confirmed(method.prepare(given, context), given)
 
     truths = {name: source.labels for name, source in sources.items()}
@@ -142,8 +150,7 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
 
     record = label_record(given, prepared, noise, own)
     record.save(this.directory / "labels.npz")
-    place = os.path.relpath(train.store.directory.resolve(), this.directory.resolve())
-    write_json(this.directory / "images.json", {"store": place, "size": train.store.size})
+    runs.remember_images(this, train.store.directory, train.store.size, train.store.fingerprint)
     space = prepared.space
     if space is not None:
         labels = record.clean or record.given
@@ -160,9 +167,12 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
         "name": config.name,
         "method": config.method,
         "seed": config.seed,
+        "settings": in_use(config.method, config.settings),
         "notes": [
             *prepared.notes,
-            *([decided.note(given)] if decided else []),
+            *notes,
+            *remarks,
+            *selection_notes(config, history),
             *skipped_images({"train": train, **sources}),
         ],
         "images": {"train": len(given), **{name: len(truth) for name, truth in truths.items()}},
@@ -200,28 +210,42 @@ def read_labels(config: Config) -> dict[str, tuple[LabelTable, datasets.Dataset]
     reserved = {"train", HELD_OUT, BEFORE_NOISE} & set(config.test)
     if reserved:
         raise InputError(f"A test set cannot be called {reserved.pop()!r}.")
-    train = {name: value for name, value in config.train.items() if name not in datasets.CORRECTIONS}
-    tables = {name: datasets.read(place, name) for name, place in {"train": train, **config.test}.items()}
+    undecided = {name: value for name, value in config.train.items() if name not in datasets.CORRECTIONS}
+    tables = {name: datasets.read(place, name) for name, place in {"train": undecided, **config.test}.items()}
     for name, (table, _) in tables.items():
         if not len(table):
             raise InputError(f"{name}: no image is left after the dataset's filters.")
-    return _without_shared_patients(tables, config)
-
-
-def _without_shared_patients(
-    tables: dict[str, tuple[LabelTable, datasets.Dataset]], config: Config
-) -> dict[str, tuple[LabelTable, datasets.Dataset]]:
-    """Nobody is both learnt from and tested on: refuse, or drop them from the training set if the recipe says so."""
+    labels = {name: table for name, (table, _) in tables.items()}
     train, dataset = tables["train"]
-    for name in config.test:
-        shared = np.isin(train.groups, tables[name][0].groups)
-        if shared.any() and not config.hold_out_test_patients:
-            raise InputError(
-                f"{len(np.unique(train.groups[shared]))} patients of test set {name!r} are in the training set too. "
-                "Set hold_out_test_patients = true to drop them from training."
-            )
-        train = train.take(~shared)
+    tests = {name: labels[name] for name in config.test}
+    sources = {"train": config.train, **config.test}
+    train = without_shared_patients(train, tests, sources, config.hold_out_test_patients)
     return {**tables, "train": (train, dataset)}
+
+
+def data_of(config: Config) -> runs.Data:
+    """The present state of the labels and image files of a recipe."""
+    tables = read_labels(config)
+    return state_of(with_decided(config, tables, read_decided(config, tables["train"][0])))
+
+
+def with_decided(
+    config: Config, tables: Mapping[str, tuple[LabelTable, datasets.Dataset]], decided: Corrections | None
+) -> dict[str, LabelTable]:
+    """All labels as a run starts from them, with what people decided about the training labels."""
+    labels = {name: table for name, (table, _) in tables.items()}
+    if decided is not None:
+        labels["train"] = decided.over(labels["train"], decided_only=bool(config.noise))
+    return labels
+
+
+def _without_copies(train: Source, tests: Mapping[str, Source], config: Config) -> tuple[Source, list[str]]:
+    """The training images without pictures that a test set has, and remarks for the reader."""
+    pairs = {name: (test.labels, test.store) for name, test in tests.items()}
+    labels, remarks = without_copies(train.labels, train.store, pairs, config.hold_out_test_patients)
+    for remark in remarks:
+        progress.say(f"Note: {remark}")
+    return Source(labels, train.store), remarks
 
 
 def read_decided(config: Config, train: LabelTable) -> Corrections | None:
@@ -240,6 +264,32 @@ def check(config: Config, method: Method, train: LabelTable, decided: Correction
     method.check(train if decided is None else decided.over(train, decided_only=bool(config.noise)))
     plan_noise(config, train)
     method.build(len(train.classes), config.fit, seed=0)
+
+
+def rehearse(config: Config, tables: Mapping[str, LabelTable], fabric: Fabric) -> None:
+    """Try what comes after training on made-up scores, so that no error is left to be found when hours are spent."""
+    classes = tables["train"].classes
+    for name in config.test:
+        truth = tables[name]
+        guess = LabelTable(truth.ids, classes, np.full((len(truth), len(classes)), 0.5))
+        scores = with_joint_classes(guess, truth)
+        if not set(scores.classes) & set(truth.classes):
+            raise InputError(f"Test set {name!r} has no class in common with the training set: {', '.join(classes)}.")
+        try:
+            classification(truth, scores, bootstrap=0, minimum_positives=config.minimum_positives)
+        except InputError as error:
+            raise InputError(f"Test set {name!r} cannot be judged: {error}") from error
+    card.facts_of(config, {name: len(table) for name, table in tables.items()})
+    runs.environment(device_name(fabric), time.time())
+    if config.fit.select == "best" and not config.validation:
+        progress.say(f"Note: {NOBODY_HELD_OUT}")
+
+
+def selection_notes(config: Config, history: History) -> list[str]:
+    """Why `select = "best"` kept the last epoch, where it did."""
+    if config.fit.select != "best" or any(epoch.get("validation") is not None for epoch in history):
+        return []
+    return [NO_SCORE if config.validation else NOBODY_HELD_OUT]
 
 
 def pack_images(
@@ -273,13 +323,13 @@ def plan_noise(config: Config, table: LabelTable) -> Callable[[], NoisyLabels] |
     of the patients.
     """
     options = dict(config.noise)
-    kind = options.pop("kind", "none")
+    kind = convert(options.pop("kind", "none"), str, "noise.kind")
     if kind == "none":
         if options:
             raise InputError(f"noise: {next(iter(options))!r} is set, but 'kind' is not.")
         return None
     if kind not in NOISES:
-        raise InputError(f"noise: unknown kind {kind!r}.{nearest(str(kind), [*NOISES, 'none'])}")
+        raise InputError(f"noise: unknown kind {kind!r}.{nearest(kind, [*NOISES, 'none'])}")
     origin, share = options.pop("only", None), options.pop("share", 1.0)
     seed = derive(config.seed, "noise")
     draw = partial(NOISES[kind], table=table, seed=seed)

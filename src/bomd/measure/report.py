@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bomd.errors import InputError
-from bomd.files import read_json, write_text
+from bomd.files import write_text
 from bomd.measure import figures, gallery, summary
 from bomd.measure.figures import Look
 from bomd.measure.noise_curves import Grid, arrange, dots, noise_figures, score_table
@@ -338,7 +338,7 @@ def _cost(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[Values]:
     lines = []
     for title, members in _members(grids, parts):
         runs = [run for part in members for run in part.group.runs]
-        places = [read_json(run.run.directory / "environment.json") for run in runs]
+        places = [run.run.environment() for run in runs]
         lines.append(
             {
                 "title": title,
@@ -389,7 +389,7 @@ def _environments(groups: Sequence[Group]) -> list[Values]:
     made: dict[str, list[str]] = {}
     for group in groups:
         for run in group.runs:
-            environment = read_json(run.run.directory / "environment.json")
+            environment = run.run.environment()
             shared = {key: value for key, value in environment.items() if key not in VARIES}
             made.setdefault(json.dumps(shared, indent=2, ensure_ascii=False), []).append(run.place)
     return [{"text": text, "facts": json.loads(text), "runs": places} for text, places in made.items()]

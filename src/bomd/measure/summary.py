@@ -310,6 +310,9 @@ def _read(run: Run) -> Finished:
     missing = [key for key in ("tests", "detection", "flagged", "labels", "composition") if key not in result]
     if missing:
         raise InputError(f"{run.directory / 'result.json'} has no {missing[0]!r}. Run it again.")
+    missing = [key for key in ("seed", "method", "name") if key not in config]
+    if missing:
+        raise InputError(f"{run.directory / 'config.json'} has no {missing[0]!r}. Run it again.")
     return Finished(run, config, result)
 
 

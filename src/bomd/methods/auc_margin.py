@@ -9,6 +9,7 @@ from torch import Tensor
 from bomd.errors import InputError
 from bomd.learn.engine import Predict
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
+from bomd.methods.warmup import check_share, warm_epochs
 from bomd.tables import LabelTable
 
 CLAMP = 1e-4  # shares stay this far from 0 and 1, so that their log-odds are finite
@@ -39,15 +40,14 @@ class AucMargin(Method):
             warmup: Share of all epochs that is trained with cross-entropy first.
             rate: Of the steps of a, b and alpha.
         """
-        if not 0 <= warmup <= 1:
-            raise InputError(f"auc-margin.warmup is {warmup:g}, but must be a share of all epochs in [0, 1].")
+        check_share("auc-margin.warmup", warmup)
         if not 0 < rate <= 1:
             raise InputError(f"auc-margin.rate is {rate:g}, but must be above 0 and at most 1 to be stable.")
         self.margin, self.warmup, self.rate = margin, warmup, rate
         self.warm_epochs, self.warming = 0, False
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
-        self.warm_epochs = round(self.warmup * context.fit.epochs)
+        self.warm_epochs = warm_epochs(self.warmup, context.fit.epochs)
         share = np.nansum(train.values, axis=0) / (~np.isnan(train.values)).sum(axis=0).clip(min=1)
         self.share = torch.as_tensor(share, dtype=torch.float32, device=context.fabric.device)  # (C) of positives
         self.odds = self.share.clamp(CLAMP, 1 - CLAMP).logit()  # (C) logits at which a prediction tells nothing

@@ -15,6 +15,7 @@ from bomd.learn.backbone import Network
 from bomd.learn.engine import Batch, Predict, derive
 from bomd.methods.base import Context, Method, Prepared
 from bomd.methods.two_gaussians import Floats, cross_entropies, low_posterior_by_label
+from bomd.methods.warmup import check_share, note_if_idle, warm_epochs
 from bomd.tables import NO_FINDING, LabelTable
 
 
@@ -30,23 +31,23 @@ class BalanceMix(Method):
     In the first epoch all odds are equal. Confidences are measured against the given labels, on images that are
     not augmented. Where a label of an image was replaced, "No Finding" is made to agree with the findings. A label
     counts only if both images of a mixture have it.
-    Found: on phantoms with right labels it stays behind plain cross-entropy. Mixing alone costs part of that, since
-    shares near one half ask for longer training. The rest is lost to refinement: two Gaussians always find a doubtful
-    part of the positives, and a rare class is predicted below 1 minus `confident` without any knowledge. A longer
-    warm-up helps.
-    Cost: 2.
+    Found: mixing shares near one half ask for longer training. Two Gaussians always find a doubtful part of the
+    positives, and a rare class is predicted below 1 minus `confident` without any knowledge, so that refinement before
+    the network knows rare classes loses them: the warm-up must be long.
+    Cost: 3.
     """
 
     views = 2
 
-    def __init__(self, warmup: int = 3, mixing: float = 4.0, confident: float = 0.975) -> None:
+    def __init__(self, warmup: float = 0.5, mixing: float = 4.0, confident: float = 0.975) -> None:
         """Take the settings.
 
         Args:
-            warmup: Epochs in which images are mixed, but labels are as given.
+            warmup: Share of all epochs in which images are mixed, but labels are as given.
             mixing: Both parameters of the Beta distribution of mixing shares.
             confident: A doubtful label becomes 1 where more than this is predicted, 0 where less than 1 minus this.
         """
+        check_share("balancemix.warmup", warmup)
         self.warmup, self.mixing, self.confident = warmup, mixing, confident
         self.refining = False
 
@@ -66,15 +67,15 @@ class BalanceMix(Method):
         self.odds = context.buffer((len(train),)).fill_(1)
         self.shares = context.buffer((len(train),)).fill_(1)  # by row, new in every epoch
         self.draws = context.buffer((len(train),))  # likewise
-        idle = context.fit.epochs <= self.warmup
-        notes = (f"balancemix: the warm-up of {self.warmup} epochs is the whole training; labels stay as given.",)
-        return Prepared(train.values, notes=notes if idle else ())
+        self.warm = warm_epochs(self.warmup, context.fit.epochs)
+        notes = note_if_idle("balancemix", self.warm, context.fit.epochs, "labels stay as given")
+        return Prepared(train.values, notes=notes)
 
     def buffers(self) -> dict[str, Tensor]:
         return {"posteriors": self.posteriors}
 
     def start_epoch(self, epoch: int, predict: Predict) -> None:
-        self.refining = epoch >= self.warmup
+        self.refining = epoch >= self.warm
         generator = np.random.default_rng(derive(self.seed, "mix", epoch))
         self.shares.copy_(torch.from_numpy(generator.beta(self.mixing, self.mixing, self.shares.shape)))
         self.draws.copy_(torch.from_numpy(generator.random(self.draws.shape)))

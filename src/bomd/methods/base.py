@@ -22,6 +22,26 @@ from bomd.tables import Flags, Floats, LabelTable, Opinion
 
 
 @dataclass(frozen=True)
+class NoiseLevel:
+    """How much of the training labels was made wrong on purpose; the papers of some methods take it as known.
+
+    Attributes:
+        images: Share of the images with a wrong label.
+        labels: Share of wrong labels among the known ones.
+    """
+
+    images: float = 0.0
+    labels: float = 0.0
+
+    @classmethod
+    def between(cls, clean: NDArray[np.float32], noisy: NDArray[np.float32]) -> NoiseLevel:
+        """The level of (N, C) labels, told by what they were before."""
+        wrong = (clean != noisy) & ~np.isnan(clean) & ~np.isnan(noisy)
+        known = ~np.isnan(noisy)
+        return cls(float(wrong.any(axis=1).mean()), float(wrong.sum() / max(known.sum(), 1)))
+
+
+@dataclass(frozen=True)
 class Context:
     """What a method may use while it prepares.
 
@@ -29,6 +49,7 @@ class Context:
         images: The training images; position i is row i of the training table.
         fit: How the classifier will be trained, which also names the backbone.
         stages: Where long work is kept, so that it is done once and survives a crash.
+        noise: What the recipe's noise did to the training labels; nothing where it adds none.
     """
 
     images: Images
@@ -36,6 +57,7 @@ class Context:
     fabric: Device
     seed: int
     stages: Stages
+    noise: NoiseLevel = NoiseLevel()
 
     def buffer(self, shape: Sequence[int]) -> Tensor:
         """A tensor of zeros on the device, for per-sample memory; return it from `buffers` to have it saved."""

@@ -23,7 +23,7 @@ from bomd.describe.contrast import ContrastLearner
 from bomd.describe.labelspace import LabelSpace, embed
 from bomd.describe.ranking import Weighting
 from bomd.errors import InputError
-from bomd.files import read_json, replacing, write_json
+from bomd.files import read_array, read_json, replacing, write_json
 from bomd.learn.backbone import Network
 from bomd.learn.engine import History, Learner, derive, fit, predict
 from bomd.methods.base import Context, Method, Prepared, Space
@@ -228,7 +228,7 @@ class Bomd(Method):
             [train.values, list(train.classes)],
         )
         found = bags.load(directory / "descriptors.npy", context.images)
-        return Described(found.values, np.load(directory / "scores.npy", allow_pickle=False), history)
+        return Described(found.values, read_array(directory / "scores.npy"), history)
 
     def _describe_by_contrast(self, train: LabelTable, context: Context) -> Described:
         """Learn features without labels, which are therefore the same for all labels of these images."""

@@ -36,7 +36,7 @@ class BomdPlus(Method):
     follows from that evidence, from how often labels are wrong at all, and from whether errors sit in whole images,
     all estimated from the labels themselves; the classifier learns the probability that a class is there, and suspect
     images count for less. See docs/how-it-works.md.
-    Cost: 2.1.
+    Cost: 2.
     """
 
     def __init__(

@@ -85,6 +85,16 @@ def tables_of(name: str) -> tuple[str, ...]:
     return (name,) if base is None else (base, name)
 
 
+def in_use(name: str, given: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Every setting of a method with its value, defaults too: these may change, and a result should say what it had.
+
+    Args:
+        given: What a recipe sets, by table.
+    """
+    chosen = {key: value for table in tables_of(name) for key, value in given.get(table, {}).items()}
+    return {setting.name: chosen.get(setting.name, setting.default) for setting in describe(name).settings}
+
+
 def overview(found: Sequence[Description]) -> Table:
     """All methods for the terminal: what each does, its paper, its cost, and its settings with their defaults."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, caption="`bomd methods NAME` explains one and its settings.")

@@ -36,19 +36,20 @@ class Elr(Method):
         self.weight, self.momentum, self.one_sided = weight, momentum, one_sided
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
-        self.memory = context.buffer((len(train), 2, len(train.classes)))  # averages of p and of 1 - p
+        self.memory = context.buffer((len(train), 2, len(train.classes))).double()  # averages of p and of 1 - p
         return Prepared(train.values)
 
     def buffers(self) -> dict[str, Tensor]:
         return {"memory": self.memory}
 
     def loss(self, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:
-        probabilities = logits.sigmoid().clamp(CLAMP, 1 - CLAMP)
+        # Close to agreement the term is the logarithm of a small difference, of which single precision keeps little.
+        probabilities = logits.double().sigmoid().clamp(CLAMP, 1 - CLAMP)
         outcomes = torch.stack([probabilities, 1 - probabilities], dim=1)
-        average = self.memory[index].lerp(outcomes.detach().float(), 1 - self.momentum)
+        average = self.memory[index].lerp(outcomes.detach(), 1 - self.momentum)
         self.memory.index_copy_(0, index, average)
         agreement = average * outcomes
         term = torch.log1p(-(agreement[:, 0] if self.one_sided else agreement.sum(1)))
         known = ~targets.isnan()
         penalty = (term * known).sum() / known.sum().clamp(min=1)
-        return masked_cross_entropy(logits, targets) + self.weight * penalty
+        return masked_cross_entropy(logits, targets) + self.weight * penalty.to(logits.dtype)

@@ -26,7 +26,7 @@ class Hermoza(Method):
     share of all positives. Stage 2 refines the maps by region proposals.
     Differs: stage 1 only, which the AUC is computed from. The trunk keeps its own activations, and the classes share
     the norm before their first convolution. "No Finding" is one of the outputs.
-    Cost: 1.5.
+    Cost: 1 in images, each of which takes several times as long through a pyramid and a map per class.
     """
 
     def __init__(self, width: int = 256, hidden: int = 128) -> None:

@@ -14,9 +14,8 @@ from bomd.learn.architectures import GraphNetwork, make
 from bomd.learn.backbone import Network
 from bomd.learn.engine import Batch, Predict, derive
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
+from bomd.methods.warmup import check_share, note_if_idle, warm_epochs
 from bomd.tables import NO_FINDING, LabelTable
-
-FIRST, LAST = 1 / 6, 1 / 3  # correction begins and ends when this share of all epochs is done
 
 
 class Hlc(Method):
@@ -25,29 +24,42 @@ class Hlc(Method):
     Paper: Xia et al., Holistic Label Correction for Noisy Multi-Label Classification, ICCV 2023. A classifier with a
     label graph of each image (ADD-GCN); a set's score is the sum of its probabilities and of the edges between its
     labels. Where the ratio of the given set's score to that of as many most probable labels is below a threshold, the
-    latter replace it. In 30 epochs correction starts at the fifth with a threshold of 0.4 that falls to 0 at the tenth.
-    Differs: these epochs are shares of the run; the graph head is a small one of ours; corrections are kept by
-    image, where the release keeps them by their order in the batches; rows that are corrected end with "No Finding"
-    exactly where no finding is left. The size of a set does not change otherwise, so labels that are merely missing
-    or added stay so.
-    Found: rare findings never become as probable as common ones, so that sets with a rare finding are replaced by
-    "No Finding". On phantoms with right labels this made about 3.5 % of them wrong and cost several points of AUC;
-    with `threshold` 0 the network does as well as plain cross-entropy.
-    Cost: 1.1.
+    latter replace it. From pretrained weights correction starts when a sixth of 30 epochs is done, with a threshold of
+    0.4 that falls to 0 when a third is.
+    Differs: correction starts later (`warmup`), since a network from scratch knows too little after a sixth; the graph
+    head is a small one of ours; corrections are kept by image, where the release keeps them by their order in the
+    batches; rows that are corrected end with "No Finding" exactly where no finding is left. The size of a set does not
+    change otherwise, so labels that are merely missing or added stay so.
+    Found: a network that corrects early finds rare findings less probable than common ones and replaces sets with a
+    rare finding by "No Finding". On phantoms with right labels, begun when 2 of 12 epochs were done, this made about
+    3.5 % of them wrong; with `threshold` 0 nothing is corrected.
+    Cost: 1.
     """
 
-    def __init__(self, balance: float = 0.5, threshold: float = 0.4, width: int = 64) -> None:
+    def __init__(
+        self,
+        balance: float = 0.5,
+        threshold: float = 0.4,
+        warmup: float = 0.7,
+        until: float = 0.9,
+        width: int = 64,
+    ) -> None:
         """Take the settings.
 
         Args:
             balance: Weight of the probabilities in a score; the edges have the rest.
             threshold: Highest ratio of scores that is corrected when correction begins.
+            warmup: Share of all epochs that learns from the given labels first.
+            until: Share of all epochs after which nothing more is corrected; at least one epoch after the warm-up is.
             width: Numbers that describe a class in the graph.
         """
         for name, value in {"balance": balance, "threshold": threshold}.items():
             if not 0 <= value <= 1:
                 raise InputError(f"hlc.{name} is {value:g}, but must lie in [0, 1].")
+        check_share("hlc.warmup", warmup)
+        check_share("hlc.until", until)
         self.balance, self.threshold, self.width = balance, threshold, width
+        self.warmup, self.until = warmup, until
 
     def check(self, train: LabelTable) -> None:
         soft = ~(np.isnan(train.values) | np.isin(train.values, (0, 1)))
@@ -61,18 +73,20 @@ class Hlc(Method):
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         self.check(train)
-        self.epochs = context.fit.epochs
+        self.first = max(1, warm_epochs(self.warmup, context.fit.epochs))
+        self.last = max(self.first + 1, round(self.until * context.fit.epochs))
         self.nothing = train.classes.index(NO_FINDING) if NO_FINDING in train.classes else None
         self.labels = context.buffer(train.values.shape)  # (N, C) as corrected so far, 0 where unknown
         self.labels.copy_(torch.as_tensor(train.values).nan_to_num())
         self.limit = context.buffer(()).fill_(-1)
-        return Prepared(train.values)
+        notes = note_if_idle("hlc", self.first, context.fit.epochs, "labels stay as given")
+        return Prepared(train.values, notes=notes)
 
     def buffers(self) -> dict[str, Tensor]:
         return {"labels": self.labels}
 
     def start_epoch(self, epoch: int, predict: Predict) -> None:
-        self.limit.fill_(limit(epoch, self.epochs, self.threshold))
+        self.limit.fill_(limit(epoch, self.first, self.last, self.threshold))
 
     def step(self, networks: Sequence[Network], batch: Batch) -> Tensor:
         (network,) = networks
@@ -84,14 +98,14 @@ class Hlc(Method):
         return masked_cross_entropy(logits, found)
 
 
-def limit(epoch: int, epochs: int, threshold: float) -> float:
+def limit(epoch: int, first: int, last: int, threshold: float) -> float:
     """The highest ratio of scores that is corrected in this epoch, counted from 0; -1 where none is.
 
-    The network always learns from the given labels for one epoch first.
+    Args:
+        first: Epoch in which correction begins, with the whole threshold.
+        last: Epoch in which it has ended.
     """
-    first = max(1, round(FIRST * epochs))
-    last = round(LAST * epochs)
-    return threshold * (last - epoch) / (last - first) if first <= epoch < last else -1.0
+    return threshold * ((last - epoch) / (last - first)) if first <= epoch < last else -1.0
 
 
 def correct(

@@ -12,6 +12,7 @@ from bomd.errors import InputError
 from bomd.learn.backbone import BACKBONES, Network
 from bomd.learn.engine import Batch, Predict
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
+from bomd.methods.warmup import check_share, warm_epochs
 from bomd.tables import LabelTable
 
 
@@ -32,7 +33,7 @@ class Ncr(Method):
         neighbours: int = 10,
         temperature: float = 2.0,
         power: float = 1.0,
-        warmup: float = 0.1,
+        warmup: float = 0.3,
         queue: int = 4096,
     ) -> None:
         """Take the settings.
@@ -45,9 +46,9 @@ class Ncr(Method):
             warmup: Share of all epochs that is trained with plain cross-entropy first.
             queue: Entries that are kept of earlier batches, at most one per training image; 0 keeps none.
         """
-        for name, value in {"weight": weight, "warmup": warmup}.items():
-            if not 0 <= value <= 1:
-                raise InputError(f"ncr.{name} is {value:g}, but must lie in [0, 1].")
+        check_share("ncr.warmup", warmup)
+        if not 0 <= weight <= 1:
+            raise InputError(f"ncr.weight is {weight:g}, but must lie in [0, 1].")
         for name, value in {"neighbours": neighbours, "temperature": temperature, "power": power}.items():
             if value <= 0:
                 raise InputError(f"ncr.{name} is {value:g}, but must be above 0.")
@@ -58,7 +59,7 @@ class Ncr(Method):
         self.warm_epochs, self.warming = 0, False
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
-        self.warm_epochs = round(self.warmup * context.fit.epochs)
+        self.warm_epochs = warm_epochs(self.warmup, context.fit.epochs)
         size, device = min(self.queue, len(train)), context.fabric.device
         self.rows = torch.full((size,), -1, device=device)  # which image an entry shows; -1 where it is empty
         self.features = context.buffer((size, BACKBONES[context.fit.backbone].feature_size))

@@ -18,6 +18,7 @@ from bomd.methods.base import Context, Method, Prepared, train_plainly
 from bomd.tables import LabelTable
 
 SMALLEST_DRAW = 1e-6  # of the uniform numbers, whose logarithm is taken
+SMALLEST_SHARE = 1e-6  # of positives, whose logit is taken
 ROWS_AT_ONCE = 2048  # compared with all anchors
 
 
@@ -29,12 +30,10 @@ class Npc(Method):
     gives Dirichlet concentrations, drawn towards that prior, from which a decoder tells the prediction. The encoder
     then corrects the classifier's probabilities by the odds of each label given each prediction.
     Differs: a latent with two states for every class, a verdict of 1 where the probability is above the class's share
-    of positives, and the most confident tenth of each verdict as anchors. The encoder is one linear layer on a copy of
-    the classifier's trunk and starts by trusting the verdict. Its loss is a mean over the classes, so that the
-    recipe's optimiser and all its epochs suit it, where the paper sums and takes ten epochs of its own.
-    Found: it ranks worse than the classifier that it corrects, on phantoms and on X-rays, with right labels as with
-    wrong ones: the correction varies more from image to image than the probabilities do, the more so where heavy noise
-    presses these together.
+    of positives, from which the odds of a verdict are counted, too, and the most confident tenth of each verdict as
+    anchors. The encoder is one linear layer on a copy of the classifier's trunk and starts by trusting the verdict. Its
+    loss is a mean over the classes, so that the recipe's optimiser and all its epochs suit it, where the paper sums and
+    takes ten epochs of its own.
     Cost: 2.
     """
 
@@ -51,6 +50,7 @@ class Npc(Method):
             raise InputError("npc needs at least 1 neighbour and a share of anchors above 0 and at most 1.")
         self.trust, self.weight, self.neighbours, self.anchors = trust, weight, neighbours, anchors
         self.classifier: Network | None = None
+        self.limits = torch.zeros(())  # (C) logits above which a verdict is 1, once there is a classifier
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         self.classifier, history = train_plainly(train, context)
@@ -63,7 +63,8 @@ class Npc(Method):
         logits, features = both[:, : len(train.classes)], both[:, len(train.classes) :]
         known = (~np.isnan(train.values)).sum(axis=0).clip(min=1)
         shares = torch.as_tensor(np.nansum(train.values, axis=0) / known)
-        verdicts = (logits.sigmoid() > shares).float()
+        self.limits = torch.logit(shares.float(), eps=SMALLEST_SHARE)
+        verdicts = (logits > self.limits).float()
         device = context.fabric.device
         prior = neighbour_vote(features.to(device), logits, verdicts, self.anchors, self.neighbours)
         self.verdicts, self.prior = verdicts.to(device), prior.to(device)  # (N, C) both
@@ -76,7 +77,7 @@ class Npc(Method):
         network = make("npc", settings.backbone, outputs, weights=settings.weights, seed=derive(seed, "network", 0))
         assert isinstance(network, CorrectedNetwork)
         if self.classifier is not None:
-            network.start_from(self.classifier)
+            network.start_from(self.classifier, self.limits)
         return [network]
 
     def start_epoch(self, epoch: int, predict: Predict) -> None:

@@ -32,7 +32,7 @@ class Nvum(Method):
     since short runs would otherwise evaluate what is left of random weights; its batch norms collect statistics of
     their own, which fitted it better than averages of the trained network's. The rate falls in recipes with a constant
     rate only: others have a schedule already.
-    Cost: 1.33.
+    Cost: 2.
     """
 
     def __init__(self, weight: float = 1.0, momentum: float = 0.9, average: float = 0.99, mix: bool = False) -> None:

@@ -14,7 +14,7 @@ from bomd.config import Config
 from bomd.errors import InputError
 from bomd.measure import workers
 from bomd.measure.benchmark import add_records, read_records, run_all
-from bomd.measure.comparison import noise_name, write_results
+from bomd.measure.comparison import add_results, noise_name
 from bomd.measure.plan import configure
 from bomd.reproduce import ARTEFACTS
 from bomd.reproduce.artefact import Artefact, Material, Setting, UnsuitableError, key_of, key_of_record
@@ -123,7 +123,7 @@ def adopt(found: Mapping[str, Material], place: Place) -> bool:
     pairs = [(material.run(config), config) for material in found.values() for config in material.missing]
     new = {run.directory: run for run, _ in pairs if run is not None}
     if new:
-        write_results(add_records(list(new.values()), place.records), place.records)
+        add_results(list(new.values()), place.records)
     return bool(new)
 
 
@@ -152,8 +152,8 @@ def do_missing(
             add_records(outcome.done, place.records)
             failed |= {f"{name}, {noise}": reason for name, reason in outcome.failed.items()}
     finally:
-        if place.records.exists() and (records := read_records(place.records)):
-            write_results(records, place.records)
+        if place.records.exists() and read_records(place.records):
+            add_results([], place.records)
     return failed
 
 

@@ -236,8 +236,8 @@ def _connect(path: Path) -> sqlite3.Connection:
     if path.is_symlink():  # a run from somebody else must not make us write to a file of ours
         raise InputError(f"{path} is a link: decisions are kept in the run itself. Remove the link.")
     try:
-        if not path.exists():
-            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))  # who decided what is not for everybody to read
+        if not path.exists():  # SQLite would let others read it; the files beside it get the same mode
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         connection = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
     except (sqlite3.Error, OSError) as error:
         raise InputError(f"Cannot open {path}: {error}.") from error

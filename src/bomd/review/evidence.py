@@ -194,7 +194,7 @@ def open_evidence(directory: Path, *, originals: bool | None = None) -> Evidence
     facts = read_json(directory / "images.json")
     if not isinstance(facts, dict) or not isinstance(facts.get("store"), str):
         raise InputError(f"{directory / 'images.json'} does not name a store of images: run it again.")
-    store = open_store(directory / facts["store"])
+    store = open_store(directory / facts["store"], expected=facts.get("fingerprint"))
     _check(record, directory)
     given = _hard(record.given.values)
     votes = None

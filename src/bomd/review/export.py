@@ -15,7 +15,8 @@ from bomd import progress
 from bomd.audits import kept
 from bomd.audits.columns import joined
 from bomd.audits.rewrite import as_decided, rewrite
-from bomd.data.datasets.corrected import DETAILS, details_beside, details_text, harmless, read_details
+from bomd.data.cells import harmless
+from bomd.data.datasets.corrected import DETAILS, details_beside, details_text, read_details
 from bomd.errors import InputError
 from bomd.files import write_text
 from bomd.review.decisions import FILE, JUDGEMENTS, Event, current, read_events
@@ -140,7 +141,7 @@ def as_details(reviewed: Reviewed, earlier: Path | None = None) -> str:
                 unresolved = str(int(reviewed.split[row, column]))
                 lines.append([image, name, old[column], new[column], joined(people), time, unresolved])
             elif labels.confirmed[row, column]:
-                kept_line = before.get((harmless(image), harmless(name)))
+                kept_line = before.get((image, name))
                 lines.append(kept_line or [image, name, "", new[column], "", "", "0"])
     return details_text(lines)
 

@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from bomd.data.images import Pixels, fit_square, read_image
+from bomd.data.images import Pixels, read_image
 from bomd.errors import InputError
 from bomd.review.evidence import Evidence
 
 LARGEST_SIDE = 2048  # pixels of an original that a browser gets
 KEPT = 8  # pictures: whoever asks for the evidence on an image asks for its picture, too
-SAME = 2.0  # mean difference in grey levels; versions of a decoder differ by less, other pictures by more
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +59,7 @@ class Pictures:
             pixels = read_image(file)
         except InputError:
             return Shown(packed, False, "The image file cannot be read any more: this is the packed picture.")
-        now = fit_square(pixels, len(packed)).astype(np.int16)
-        if np.abs(now - packed.astype(np.int16)).mean() > SAME:
+        if not self.evidence.store.shows(int(self.evidence.places[row]), pixels):
             return Shown(packed, False, "The image file has changed since the run: this is the picture it has judged.")
         image = Image.fromarray(pixels)
         image.thumbnail((LARGEST_SIDE, LARGEST_SIDE))

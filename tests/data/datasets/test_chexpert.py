@@ -83,6 +83,19 @@ def test_blank_cells_can_stay_unknown(tmp_path):
     assert np.isnan(row["Edema"])
 
 
+def test_beside_no_finding_a_blank_finding_is_known_to_be_absent(tmp_path):
+    """The first image has No Finding = 1 and nothing else but a negative pneumothorax."""
+    make(tmp_path)
+    table = chexpert.read(tmp_path, "all", classes="native", blank="ignore")
+    row = dict(zip(table.classes, table.values[0], strict=True))
+    assert np.isnan(row.pop("Support Devices"))
+    assert row.pop("No Finding") == 1
+    assert set(row.values()) == {0}
+    for values in table.values[1:]:  # nowhere else
+        assert np.isnan(values[table.classes.index("No Finding")])
+        assert np.isnan(values[table.classes.index("Fracture")]) or values[table.classes.index("Fracture")] == 1
+
+
 def test_an_image_whose_labels_are_all_unknown_is_removed(tmp_path):
     """The only label of patient 4 is an uncertain Atelectasis, and all its other cells are blank."""
     make(tmp_path)
@@ -185,3 +198,21 @@ def test_authors_rule_on_the_real_file_equals_a_plain_one():
         assert len(table) == expected == int(kept.sum())
         assert table.ids.tolist() == [path.partition("/")[2] for path in frame["Path"][kept]]
         np.testing.assert_array_equal(table.values, positive.loc[kept, inside].to_numpy())
+
+
+@real
+@pytest.mark.slow
+def test_blanks_beside_no_finding_on_the_real_file():
+    """Every blank of a finding there becomes 0, and no such row has a positive or uncertain finding."""
+    frame = pd.read_csv(LABELS / "chexpert_train.csv.gz")
+    findings = [name for name in CHEXPERT_NATIVE if name not in ("No Finding", "Support Devices")]
+    cells = frame[list(CHEXPERT_NATIVE)].to_numpy()
+    nothing = (frame["No Finding"] == 1).to_numpy()
+    assert not frame.loc[nothing, findings].isin([1, -1]).to_numpy().any()
+    table = chexpert.read(LABELS, "all", images=False, blank="ignore", uncertain="ones", **ALL_ROWS)
+    filled = np.isnan(cells) & ~np.isnan(table.values)
+    assert int(filled.sum()) == 213120
+    assert set(table.values[filled]) == {0}
+    assert not filled[~nothing].any()
+    assert not filled[:, CHEXPERT_NATIVE.index("Support Devices")].any()
+    np.testing.assert_array_equal(np.isnan(table.values) | filled, np.isnan(cells))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import time
 import zipfile
 from pathlib import Path
@@ -15,7 +16,7 @@ from rich.console import Console
 
 from bomd import progress
 from bomd.data.datasets import folder
-from bomd.data.images import ImageIndex
+from bomd.data.image_files import ImageIndex
 from bomd.errors import InputError
 from bomd.tables import NO_FINDING
 
@@ -113,7 +114,7 @@ def test_other_places_for_labels_and_images(tmp_path: Path) -> None:
     (tmp_path / "pictures" / "a.png").write_bytes(b"")
     (tmp_path / "one.csv").write_text("id,A\na,1\n")
     (tmp_path / "two.csv").write_text("id,A\na,0\n")
-    with pytest.raises(InputError, match=r"holds one\.csv, two\.csv: pass the label file"):
+    with pytest.raises(InputError, match=r"holds one\.csv, two\.csv: pass labels \(--set 'labels=FILE'"):
         folder.read(tmp_path)
     table = folder.read(tmp_path, labels=Path("two.csv"), images=tmp_path / "pictures")
     assert table.values.tolist() == [[0]]
@@ -258,13 +259,13 @@ def test_wrong_places_get_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="archive: unpack it"):
         folder.read(tmp_path / "set.zip")
     (tmp_path / "bare").mkdir()
-    with pytest.raises(InputError, match=r"holds no \.csv, \.tsv, \.parquet file"):
+    with pytest.raises(InputError, match=r"holds no \.csv, \.tsv, \.parquet, \.xlsx file"):
         folder.read(tmp_path / "bare")
     (tmp_path / "bare" / "labels.csv").write_text(GOOD)
     with pytest.raises(InputError, match=r"No images in .*bare"):
         folder.read(tmp_path / "bare")
     (tmp_path / "bare" / "labels.csv").write_bytes(b"id,A\n\xff\xfe\x00\n")
-    with pytest.raises(InputError, match="Cannot read"):
+    with pytest.raises(InputError, match="is neither UTF-8, UTF-16 nor Windows-1252: save it as CSV in UTF-8"):
         folder.read(tmp_path / "bare")
 
 
@@ -319,3 +320,89 @@ def test_the_real_nih_folder_is_understood_without_a_word() -> None:
     assert table.paths is not None
     with Image.open(table.paths[0]) as image:
         assert image.size == (128, 128)
+
+
+def test_repeated_ids_can_be_left_out(tmp_path: Path) -> None:
+    root = make(tmp_path, "id,A,patient\na,1,p\nb,0,q\na,0,r\nc,1,s\n")
+    with pytest.raises(InputError, match=r"Duplicate id 'a'.*lines 2 and 4.*drop_duplicates = true"):
+        folder.read(root)
+    table = folder.read(root, drop_duplicates=True)
+    assert table.ids.tolist() == ["a", "b", "c"]
+    assert table.values[:, 0].tolist() == [1, 0, 1]
+    assert table.patients is not None
+    assert table.patients.tolist() == ["p", "q", "s"]
+
+
+def test_dicom_without_a_suffix_is_found_by_its_whole_name(tmp_path: Path) -> None:
+    root = make(tmp_path, "id,A\n1.2.840.1,1\n1.2.840.2,0\nIM0001,0\na,1\n", "a.tif notes.txt")
+    for name in ("1.2.840.1", "1.2.840.2", "IM0001"):
+        (root / "images" / name).write_bytes(bytes(128) + b"DICM")
+    table = folder.read(root)
+    assert table.paths is not None
+    assert [Path(path).name for path in table.paths] == ["1.2.840.1", "1.2.840.2", "IM0001", "a.tif"]
+    assert any("1 other file is no image and was skipped (1 .txt)" in line for line in folder.describe(root).summary())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"id,A\na,1\nb,0,7,8\n", "line 3 has 4 cells, but the header has 2"),
+        (b'id,A\na,1\nb,"0\n', "a quotation mark is never closed"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "is an old Excel workbook, not text: save it as CSV in UTF-8"),
+        (b"PK\x03\x04 cut short", "is a damaged archive, not text"),
+        (b"\x1f\x8b\x08", "is compressed: unpack it"),
+        (b"PAR1 and no more", "is no sound Parquet file"),
+        ("id,A\na,Ą\n".encode("iso8859_2") + b"\x81", "neither UTF-8, UTF-16 nor Windows-1252"),
+        ("id,A\na,1\n".encode("utf-16")[:-1], "is no text in UTF-16: save it as CSV in UTF-8"),
+    ],
+)
+def test_files_that_are_no_table_are_named_for_what_they_are(tmp_path: Path, content: bytes, message: str) -> None:
+    """In our words: nothing that pandas says gets through."""
+    root = make(tmp_path, "")
+    (root / "labels.csv").write_bytes(content)
+    with pytest.raises(InputError, match=message) as caught:
+        folder.read(root)
+    assert "\n" not in str(caught.value)
+    assert not any(word in str(caught.value) for word in ("tokeniz", "C error", "codec", "fields", "pandas", "Arrow"))
+
+
+def test_a_workbook_without_openpyxl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = make(tmp_path, "")
+    (root / "labels.csv").unlink()
+    with zipfile.ZipFile(root / "labels.xlsx", "w") as archive:
+        archive.writestr("xl/workbook.xml", "")
+    with pytest.raises(InputError, match=r"labels\.xlsx: it is no sound Excel workbook; save it as CSV in UTF-8"):
+        folder.read(root)
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(InputError, match=r"is an Excel workbook, which needs openpyxl: pip install openpyxl, or save"):
+        folder.read(root)
+
+
+def test_a_guessed_encoding_is_said(tmp_path: Path) -> None:
+    root = make(tmp_path, "")
+    (root / "labels.csv").write_bytes("id,Épanchement\na,1\n".encode("cp1252"))
+    layout = folder.describe(root)
+    assert layout.classes == ("Épanchement",)
+    assert "read as Windows-1252" in layout.summary()[0]
+
+
+def test_names_that_look_like_formulas_are_read_without_their_apostrophe(tmp_path: Path) -> None:
+    root = make(tmp_path, "id,'=A1,labels\n'@a.png,1,x\nb.png,0,y\n", "@a.png b.png")
+    table = folder.read(root, classes=["=A1"])
+    assert table.ids.tolist() == ["@a.png", "b.png"]
+    assert table.classes == ("=A1",)
+
+
+@pytest.mark.parametrize(
+    ("text", "option"),
+    [
+        ("id,note\na,x\nb,y\n", "--set 'label_column=NAME'"),
+        ("id,note\na,x\nb,y\n", '--set \'classes=["A", "B"]\''),
+        ("id,A,B\na,1,0\nb,x,1\nc,0,1\n", '--set \'classes=["A", "B"]\''),
+        ("q,w\n1,1\n0,0\n", "--set 'id_column=NAME'"),
+    ],
+)
+def test_what_to_pass_is_said_as_an_option(tmp_path: Path, text: str, option: str) -> None:
+    with pytest.raises(InputError) as caught:
+        folder.read(make(tmp_path, text))
+    assert option in str(caught.value)

@@ -124,6 +124,18 @@ def test_a_wrong_header_names_the_missing_columns(tmp_path):
         nih.read(root, "all")
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "cp1252", "utf-8-sig"])
+def test_a_label_file_that_excel_saved_again(tmp_path, encoding):
+    root = make(tmp_path)
+    before = nih.read(root, "all")
+    labels = root / "Data_Entry_2017_v2020.csv"
+    header, _, rest = labels.read_text().partition("\n")
+    labels.write_bytes(f"{header},Größe\n{rest}".encode(encoding))
+    after = nih.read(root, "all")
+    assert after.ids.tolist() == before.ids.tolist()
+    np.testing.assert_array_equal(after.values, before.values)
+
+
 def test_labels_that_are_not_a_table_or_not_of_this_set(tmp_path):
     root = make(tmp_path)
     labels = root / "Data_Entry_2017_v2020.csv"
@@ -132,7 +144,7 @@ def test_labels_that_are_not_a_table_or_not_of_this_set(tmp_path):
     with pytest.raises(InputError, match=r"has the finding 'Covid'"):
         nih.read(root, "all")
     labels.write_text("")
-    with pytest.raises(InputError, match=r"^Cannot read .*Data_Entry_2017_v2020.csv: No columns"):
+    with pytest.raises(InputError, match=r"^Cannot read .*Data_Entry_2017_v2020.csv: it is empty"):
         nih.read(root, "all")
     labels.unlink()
     (root / "Data_Entry_2017_v2020.csv.gz").write_bytes(gzip.compress(text.encode())[:60])

@@ -29,12 +29,12 @@ def labels_of(table, name):
 @pytest.mark.parametrize("images", ["png", "dcm", "projections"])
 def test_reads_every_layout(tmp_path, reports, images):
     table = openi.read(make(tmp_path, reports=reports, images=images), classes="native", views="all")
-    assert len(table) == 8
+    assert len(table) == 10
     assert table.ids[0] == "CXR1_1_IM-0001-3001"
     assert table.patients.tolist()[:3] == ["CXR1", "CXR1", "CXR2"]
     assert table.views.tolist()[:2] == ["Frontal", "Lateral"]
     assert all(Path(path).is_file() for path in table.paths)
-    keys = ["3001", "4001", "0652-1001", "0652-2001", "1384", "2050", "2117", "2192"]
+    keys = ["3001", "4001", "0652-1001", "0652-2001", "1384", "2050", "2117", "2192", "2333", "2407"]
     assert all(key in path for key, path in zip(keys, table.paths, strict=True))
 
 
@@ -50,6 +50,15 @@ def test_whole_terms_of_both_sources(tmp_path):
     assert labels_of(automatic, "CXR2_IM-0652-1001") == {"Cardiomegaly", "Atelectasis"}
     assert labels_of(automatic, "CXR4_IM-2050-1001") == {"Opacity"}
     assert labels_of(automatic, "CXR6_IM-2192-1001") == {"Emphysema"}
+
+
+def test_the_place_decides_whether_a_heading_is_of_the_lung(tmp_path):
+    """A nodule of the heart or pleura, a granuloma or opacity of ribs, vertebrae or fat is none of the lung."""
+    table = openi.read(make(tmp_path), classes="native", views="all")
+    assert labels_of(table, "CXR8_IM-2333-1001") == {"Opacity"}  # the one of the thorax
+    assert labels_of(table, "CXR9_IM-2407-1001") == {"Granuloma"}
+    left_out = openi.explain(tmp_path, "Nodule", classes="native", views="all", left_out=True)
+    assert left_out == [("nodule/heart", 1), ("nodule/pleura", 1)]
 
 
 def test_rows_with_other_observations_are_dropped(tmp_path):
@@ -79,7 +88,7 @@ def test_views_from_dicom_headers(tmp_path):
     assert openi.read(root, classes="native").ids.tolist() == ["CXR1_1_IM-0001-3001", "CXR2_IM-0652-1001"]
     assert openi.read(root, classes="native", views="all").views.tolist() == [
         *("Frontal", "Lateral", "Frontal", ""),
-        *("", "", "", ""),
+        *("", "", "", "", "", ""),
     ]
 
 
@@ -88,7 +97,7 @@ def test_without_views_frontal_images_cannot_be_told(tmp_path):
     moved = (root / "indiana_projections.csv").rename(tmp_path / "views.csv")
     with pytest.raises(InputError, match=r'^No indiana_projections.csv or .* Pass one as projections, or views="all"'):
         openi.read(root)
-    assert len(openi.read(root, classes="native", views="all")) == 8
+    assert len(openi.read(root, classes="native", views="all")) == 10
     assert len(openi.read(root, classes="native", projections=moved)) == 6
 
 

@@ -26,6 +26,7 @@ from bomd.data.datasets.declared import COMPARISONS, DECLARED
 from bomd.errors import InputError
 from bomd.tables import LabelTable
 
+LABELS = Path(__file__).parents[3] / "../shared/data/labels"
 PROJECT = Path(__file__).parents[3]
 PUBLISHED = sorted(DECLARED)
 OPTIONS: dict[str, dict[str, Any]] = {"phantom": {"count": 20}}
@@ -226,6 +227,10 @@ class TestChosen:
         assert compared(select("nih", drop="columns")) == []
         assert compared(select("folder")) == []
 
+    def test_every_argument_of_the_reader_can_be_set(self, tmp_path: Path) -> None:
+        root = make_folder(tmp_path)
+        assert choose("folder", root, {"seed": 1, "drop_duplicates": True}).splits == choose("folder", root).splits
+
     def test_a_root_is_needed_where_something_is_on_disk(self) -> None:
         with pytest.raises(InputError, match="--root DIR"):
             choose("nih")
@@ -243,7 +248,8 @@ class TestDocumentation:
 
     def test_page_is_made_from_the_counts_and_the_readers(self, rows: list[dict[str, str]]) -> None:
         script = load_script(PROJECT / "scripts" / "datasets_page.py")
-        assert script.page(rows) == (PROJECT / "docs" / "datasets.md").read_text()
+        beside = script.rows_of(PROJECT / "results" / "dataset_torchxrayvision.csv")
+        assert script.page(rows, beside) == (PROJECT / "docs" / "datasets.md").read_text()
 
     def test_counts_are_the_declared_ones(self, rows: list[dict[str, str]]) -> None:
         for name, splits in DECLARED.items():
@@ -258,3 +264,12 @@ class TestDocumentation:
         page = (PROJECT / "docs" / "datasets.md").read_text()
         for row in COMPARISONS:
             assert f"| {row.images:,} | {row.paper:,} |" in page
+
+    @pytest.mark.slow
+    @pytest.mark.skipif(not LABELS.is_dir(), reason="needs the label files in ../shared/data/labels")
+    def test_the_comparison_with_torchxrayvision_is_of_these_readers(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.syspath_prepend(PROJECT / "scripts")
+        script = load_script(PROJECT / "scripts" / "torchxrayvision_labels.py")
+        with script.RESULTS.open() as stream:
+            recorded = [row for row in csv.DictReader(stream) if row["dataset"] == "openi"]
+        assert script.compare_openi(LABELS) == recorded

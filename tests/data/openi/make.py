@@ -25,6 +25,21 @@ REPORTS = {  # uid: images with their views, major headings, automatic headings
     5: ([("CXR5_IM-2117-1001", "Frontal")], ["No Indexing"], []),
     6: ([("CXR6_IM-2192-1001", "Frontal")], ["Mass/breast/large", "Thickening/pleura/apex/left"], ["Emphysema"]),
     7: ([], ["normal"], []),
+    8: (
+        [("CXR8_IM-2333-1001", "Lateral")],
+        ["Nodule/heart/left/small", "Granuloma/ribs/right/posterior", "Opacity/ribs/left", "Opacity/thorax/mild"],
+        [],
+    ),
+    9: (
+        [("CXR9_IM-2407-1001", "Lateral")],
+        [
+            "Nodule/pleura/left",
+            "Calcified Granuloma/heart/left/small",
+            "Opacity/adipose tissue",
+            "Granuloma/lung/hilum",
+        ],
+        [],
+    ),
 }
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from bomd.data.datasets import chexpert, corrected, folder, mixture, nih, nih_google, openi, padchest, phantom
+from bomd.data.label_files import read_table
 from bomd.errors import InputError
 from bomd.tables import LabelTable
-from bomd.typed import arguments, nearest, table
+from bomd.typed import arguments, convert, nearest, table
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,11 @@ def read(source: Mapping[str, Any], where: str) -> tuple[LabelTable, Dataset]:
     name = options.pop("dataset", None)
     if name is None:
         raise InputError(f"{where}: 'dataset' is needed. Known: {', '.join(sorted([*DATASETS, MIXTURE]))}.")
+    name = convert(name, str, f"{where}.dataset")
     if name == MIXTURE:
         return _read_mixture(options, where)
     if name not in DATASETS:
-        raise InputError(f"{where}: unknown dataset {name!r}.{nearest(str(name), [*DATASETS, MIXTURE])}")
+        raise InputError(f"{where}: unknown dataset {name!r}.{nearest(name, [*DATASETS, MIXTURE])}")
     dataset = DATASETS[name]
     labels = dataset.read(**arguments(dataset.read, options, where))
     people = dataset.people or str(options.get("root"))
@@ -70,21 +72,20 @@ def read(source: Mapping[str, Any], where: str) -> tuple[LabelTable, Dataset]:
 
 def read_corrections(source: Mapping[str, Any], labels: LabelTable, where: str) -> corrected.Corrections | None:
     """What the file that `labels_from` names says of these labels of the set; None where it names none."""
-    path, digest = source.get("labels_from"), source.get("labels_digest")
-    if path is None:
+    if "labels_from" not in source:
         return None
-    if not isinstance(path, str):
-        raise InputError(f"{where}: labels_from must name a file, not {path!r}.")
+    path = convert(source["labels_from"], Path, f"{where}.labels_from")
+    digest = convert(source.get("labels_digest"), str | None, f"{where}.labels_digest")
     folders = source.get("dataset") == "folder"
     own = partial(_read_own_form, source, labels.classes) if folders else None
-    return corrected.read_corrections(labels, Path(path), digest, own)
+    return corrected.read_corrections(labels, path, digest, own)
 
 
 def _read_own_form(options: Mapping[str, Any], classes: Sequence[str], file: Path) -> LabelTable:
     """A table with the columns of the folder's own one; a class that no row lists any more is nowhere."""
     chosen = {name: value for name, value in options.items() if name not in ("dataset", "labels", "split", "seed")}
     chosen = {name: value for name, value in chosen.items() if name not in CORRECTIONS}
-    if not set(chosen.get("classes", ())) <= set(folder.read_table(file).columns):
+    if not set(chosen.get("classes", ())) <= set(read_table(file).columns):
         del chosen["classes"]  # they are listed in a column, and not all of them need occur in it
     chosen = arguments(folder.describe, chosen, "train") | {"labels": file}
     labels, layout = folder.read(**chosen), folder.describe(**chosen)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bomd.data.datasets.classes import CHEXPERT_NATIVE, SYNONYMS, ClassList, Drop, narrow, positives_of
 from bomd.data.datasets.layout import Missing, check_folder, find_file, read_csv, with_paths
 from bomd.errors import InputError
-from bomd.tables import LabelTable, Text
+from bomd.tables import NO_FINDING, LabelTable, Text
 from bomd.typed import convert
 
 Split = Literal["train", "validation", "all", "expert"]
@@ -28,6 +28,7 @@ Blank = Literal["zeros", "ignore"]
 FOLDERS = ("CheXpert-v1.0-small", "CheXpert-v1.0")
 TRAIN = ("train.csv", "chexpert_train.csv")
 EXPERT = ("valid.csv", "CheXpert_valid_official.csv")
+DEVICES = "Support Devices"  # may lie beside No Finding
 VALUES = {"zeros": 0.0, "ones": 1.0, "ignore": np.nan}
 
 
@@ -61,7 +62,9 @@ def read(
             `all` remain); `columns` drops the columns and only images then left without a label (150,993).
         uncertain: what -1 becomes: `zeros` as in the paper, `ones`, `ignore` (NaN), or one of these for each
             class that is named and `zeros` for the rest.
-        blank: what an empty cell becomes: `zeros` as in the paper, or `ignore` (NaN).
+        blank: what an empty cell becomes: `zeros` as in the paper, or `ignore` (NaN). Beside No Finding = 1 the
+            empty cells of findings are 0 either way (213,120 of `train.csv`), since that label says so; Support
+            Devices is no finding and stays unknown.
         frontal: keep frontal images alone, as in the paper (191,027 of 223,414).
         minimum_age: drop younger patients; 1, as in the paper, drops the 3 frontal images with age 0.
         held_out: fraction of the patients that form `validation`; the authors also hold out a tenth.
@@ -134,6 +137,9 @@ def _labels(
     if wrong.any():
         raise InputError(f"{labels} has the label {cells[wrong][0]:g}; expected 1, 0, -1 or nothing.")
     values = np.where(np.isnan(cells), VALUES[convert(blank, Blank, "blank")], cells)
+    findings = [name not in (NO_FINDING, DEVICES) for name in CHEXPERT_NATIVE]
+    nothing = cells[:, [CHEXPERT_NATIVE.index(NO_FINDING)]] == 1
+    values = np.where(np.isnan(cells) & nothing & findings, 0, values)
     return np.where(cells == -1, _policies(uncertain), values).astype(np.float32)
 
 

@@ -13,25 +13,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bomd.data.datasets.folder import WORDS, read_table
+from bomd.data.cells import harmless, original
+from bomd.data.datasets.folder import WORDS
+from bomd.data.label_files import read_table
 from bomd.errors import InputError
 from bomd.tables import Floats, LabelTable, Text, rows_of
 
 # One line for each label of an image that people judged; `bomd decisions` writes it beside the table.
 DETAILS = ("id", "class", "given", "decided", "reviewers", "time", "unresolved")
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a spreadsheet takes for a formula, or skips before one
-
-
-def harmless(cell: str) -> str:
-    """A cell that no spreadsheet runs as a formula; numbers stay numbers."""
-    if not cell.startswith(_FORMULA):
-        return cell
-    try:
-        float(cell)
-    except ValueError:
-        return f"'{cell}"
-    return cell
 
 
 def details_beside(path: Path) -> Path:
@@ -155,7 +144,7 @@ def read_details(path: Path) -> pd.DataFrame:
     absent = [name for name in DETAILS if name not in frame.columns]
     if absent:
         raise InputError(f"{path} has no column {absent[0]!r}: write it anew with `bomd decisions`.")
-    return frame
+    return frame.map(original)
 
 
 def confirmed_details(table: LabelTable) -> str:
@@ -210,7 +199,7 @@ def _from_table(own: LabelTable, table: LabelTable, path: Path) -> tuple[Floats,
 def _from_details(frame: pd.DataFrame, table: LabelTable, path: Path) -> tuple[Floats, NDArray[np.bool_]]:
     """(N, C) labels that people decided on, and where: not where they were evenly split or did not know."""
     rows = _rows(table)
-    columns = {harmless(name): column for column, name in enumerate(table.classes)}
+    columns = {original(name): column for column, name in enumerate(table.classes)}
     columns |= {name: column for column, name in enumerate(table.classes)}
     settled = frame[(frame["unresolved"].str.strip() != "1") & (frame["decided"].str.strip() != "")]
     settled = settled[settled["id"].isin(rows.keys()) & settled["class"].isin(columns.keys())]
@@ -230,12 +219,12 @@ def _nothing(table: LabelTable) -> tuple[Floats, NDArray[np.bool_]]:
 
 def _rows(table: LabelTable) -> dict[str, int]:
     own = {name: row for row, name in enumerate(table.ids.tolist())}
-    return {harmless(name): row for name, row in own.items()} | own
+    return {original(name): row for name, row in own.items()} | own  # readers take apostrophes away
 
 
 def _heading(name: str, frame: pd.DataFrame) -> str | None:
-    """The column of a class, which may have an apostrophe before its name."""
-    return next((heading for heading in (harmless(name), name) if heading in frame.columns), None)
+    """The column of a class; a reader takes an apostrophe before a formula away."""
+    return next((heading for heading in (name, original(name)) if heading in frame.columns), None)
 
 
 def _numbers(cells: pd.Series[str], path: Path, name: str) -> Floats:

@@ -1,4 +1,4 @@
-"""Any other data: a table of labels (CSV, TSV or Parquet) and a folder of images.
+"""Any other data: a table of labels (CSV, TSV, Parquet or Excel) and a folder of images.
 
 What the columns mean is detected and said before work starts; every guess can be replaced by an argument.
 Labels are either one column per class, with 0, 1, a probability or a blank for "not labelled", or one column
@@ -7,12 +7,10 @@ that lists the classes of an image, such as `Effusion|Mass`.
 
 from __future__ import annotations
 
-import csv
 import re
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +18,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bomd.data.datasets.layout import check_folder
-from bomd.data.images import ImageIndex
+from bomd.data.image_files import ImageIndex, told
+from bomd.data.label_files import TABLES, WINDOWS, encoding_of, kind_of, read_table
 from bomd.data.split import split_by_patient
 from bomd.errors import InputError
 from bomd.progress import say
@@ -28,7 +27,6 @@ from bomd.tables import NO_FINDING, Floats, LabelTable, Text
 from bomd.typed import nearest
 
 SPLITS = {"train": 0.7, "validation": 0.1, "test": 0.2}
-TABLES = (".csv", ".tsv", ".parquet")
 
 # Names of columns without case, spaces and signs, the likeliest first.
 _ID = ("id", "image", "imageid", "imageindex", "imagename", "path", "imagepath", "file", "filename", "filepath")
@@ -38,7 +36,16 @@ _LABELS = ("labels", "label", "findinglabels", "findings", "finding", "classes",
 _NO_CLASS = ("age", "patientage", "sex", "patientsex", "gender", "patientgender", "followup", "fold", *_ID)
 _SPLIT_NAMES = {"training": "train", "val": "validation", "valid": "validation", "dev": "validation"}
 WORDS = {"": np.nan, "na": np.nan, "nan": np.nan, "true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+WORKBOOK = ".xlsx"  # taken where there is no other table
 _MOST_CLASSES = 1000  # more than that is a column of something else
+
+
+def _pass(option: str, example: str) -> str:
+    """How to give an argument of the reader, wherever it was left out."""
+    return f"pass {option} (--set '{option}={example}', or under [train] of a recipe)"
+
+
+CLASSES = _pass("classes", '["A", "B"]')
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +85,13 @@ class Layout:
         form = "one column each" if self.label_column is None else f"listed in {self.label_column}"
         between = f" with {self.delimiter} between" if self.delimiter else ""
         lines = [
-            f"labels: {len(self.frame)} rows of {self.file}",
+            f"labels: {len(self.frame)} rows of {self.file}{_in_windows(self.file)}",
             f"images: {len(self.images.paths)} files in {self.images.folder}",
             f"id: {self.id_column}; patient: {patient}; split: {split}",
             f"{len(self.classes)} classes, {form}{between}: {', '.join(self.classes)}",
         ]
+        others = [name for name in self.images.others if Path(name).absolute() != self.file.absolute()]
+        lines += [f"{told(others)}"] if others else []
         return lines + ([f"not used: {', '.join(self.unused)}"] if self.unused else [])
 
 
@@ -98,6 +107,7 @@ def read(
     patient_column: str | None = None,
     split_column: str | None = None,
     delimiter: str | None = None,
+    drop_duplicates: bool = False,
     seed: int = 0,
 ) -> LabelTable:
     """Read labels and find the image of every row.
@@ -116,6 +126,7 @@ def read(
         patient_column: Whose images must stay together.
         split_column: Which part a row belongs to.
         delimiter: Between the classes of the label column; by default the first of `|;,` that occurs.
+        drop_duplicates: Keep the first row of an id that occurs again, instead of refusing the table.
         seed: Draws the split where there is no split column.
 
     Returns:
@@ -126,15 +137,29 @@ def read(
     for line in layout.summary():
         say(line)
     ids = _texts(layout, layout.id_column)
-    unique, counts = np.unique(ids, return_counts=True)
-    if len(unique) < len(ids):
-        name, repeated = str(unique[np.argmax(counts > 1)]), int((counts > 1).sum())
-        first, second = np.flatnonzero(ids == name)[:2] + 2
-        where = f"{layout.file}, lines {first} and {second}"
-        raise InputError(f"Duplicate id {name[:80]!r} in {where} ({repeated} ids are repeated).")
+    first = first_rows(ids)
+    if len(first) < len(ids) and not drop_duplicates:
+        raise InputError(f"{duplicates(layout, ids)}; keep the first row of each with drop_duplicates = true.")
+    if len(first) < len(ids):
+        say(f"{len(ids) - len(first)} rows repeat an id and are left out.")
+        layout, ids = replace(layout, frame=layout.frame.iloc[first].reset_index(drop=True)), ids[first]
     patients = None if layout.patient_column is None else _texts(layout, layout.patient_column)
     table = LabelTable(ids, layout.classes, _values(layout), _find_images(ids, layout), patients)
     return table if split is None else table.take(_rows_of_split(table, layout, split, seed))
+
+
+def first_rows(ids: Text) -> NDArray[np.intp]:
+    """Rows in which an id occurs for the first time, in order."""
+    return np.sort(np.unique(ids, return_index=True)[1])
+
+
+def duplicates(layout: Layout, ids: Text) -> str:
+    """The first id that occurs twice, where, and how many more there are."""
+    unique, counts = np.unique(ids, return_counts=True)
+    name, repeated = str(unique[np.argmax(counts > 1)]), int((counts > 1).sum())
+    first, second = np.flatnonzero(ids == name)[:2] + 2
+    where = f"{layout.file}, lines {first} and {second}"
+    return f"Duplicate id {name[:80]!r} in {where} ({repeated} ids are repeated)"
 
 
 def describe(
@@ -178,12 +203,18 @@ def describe(
         known = [name for name in free if _plain(name) not in _NO_CLASS and _looks_like_a_class(frame[name])]
         if not known and not classes:
             problem = f"none of its columns ({', '.join(names)}) is called labels or holds 0 and 1"
-            raise InputError(f"No labels in {file}: {problem}; pass label_column or classes.")
+            raise InputError(f"No labels in {file}: {problem}; {_pass('label_column', 'NAME')}, or {CLASSES}.")
         columns = _choose_classes(classes or known, names, str(file))
         chosen, delimiter = tuple(map(_canonical, columns)), None
     unused = tuple(name for name in free if name not in columns)
     special = (id_column, patient_column, split_column, label_column)
     return Layout(file, frame, index, *special, delimiter, columns, chosen, unused)
+
+
+def _in_windows(file: Path) -> str:
+    """A remark where the encoding of a table is a guess."""
+    guessed = kind_of(file) == "text" and encoding_of(file) == WINDOWS
+    return " (not UTF-8, so read as Windows-1252: save it as UTF-8 if names look wrong)" if guessed else ""
 
 
 def _seen_from(root: Path, path: Path) -> Path:
@@ -201,53 +232,11 @@ def _label_file(root: Path, labels: Path | None) -> Path:
             raise InputError(f"No label file {labels}, neither here nor in {root}.")
         return file
     tables = sorted(path for path in root.iterdir() if path.suffix.lower() in TABLES)
+    tables = [path for path in tables if path.suffix.lower() != WORKBOOK] or tables
     if len(tables) != 1:
         found = ", ".join(path.name for path in tables[:5]) or f"no {', '.join(TABLES)} file"
-        raise InputError(f"{root} holds {found}: pass the label file as labels.")
+        raise InputError(f"{root} holds {found}: {_pass('labels', 'FILE')}.")
     return tables[0]
-
-
-def read_table(file: Path) -> pd.DataFrame:
-    """The columns of a CSV, TSV or Parquet file as text; a blank is ""."""
-    try:
-        if file.suffix.lower() == ".parquet":
-            frame = pd.read_parquet(file).astype("string").fillna("").astype(str)
-        else:
-            separator = separator_of(file)
-            with warnings.catch_warnings():  # rows longer than the header would only be warned about, and cut
-                warnings.simplefilter("error", pd.errors.ParserWarning)
-                frame = pd.read_csv(
-                    file, sep=separator, dtype=str, na_filter=False, index_col=False, encoding="utf-8-sig"
-                )
-    except InputError:
-        raise
-    except ImportError as error:
-        raise InputError(f"{file} is Parquet, which needs pyarrow (pip install pyarrow).") from error
-    except (OSError, ValueError, csv.Error, pd.errors.ParserWarning) as error:  # pandas raises ValueErrors
-        raise InputError(f"Cannot read {file}: {' '.join(str(error).split())}") from error
-    frame.columns = pd.Index([str(name).strip() for name in frame.columns])
-    if not len(frame):
-        raise InputError(f"{file} has a header but no rows.")
-    return frame.drop(columns=[name for name in frame if not name or str(name).startswith("Unnamed: ")])
-
-
-def separator_of(file: Path) -> str:
-    """What stands between the columns: the sign that cuts the header into most pieces."""
-    with file.open(encoding="utf-8-sig", newline="") as stream:
-        head = stream.readline()
-    if not head.strip():
-        raise InputError(f"{file} is empty.")
-    pieces = {sign: next(csv.reader([head.rstrip("\r\n")], delimiter=sign)) for sign in ",\t;|"}
-    separator = max(pieces, key=lambda sign: len(pieces[sign]))
-    names = [name.strip() for name in pieces[separator] if name.strip()]
-    if not names:
-        raise InputError(f"{file} starts with a line that names no column.")
-    if len(pieces[separator]) < 2:
-        raise InputError(f"{file} has one column, {names[0]!r}: separate columns by comma, semicolon or tab.")
-    name, count = Counter(names).most_common(1)[0]
-    if count > 1:
-        raise InputError(f"{file} has {count} columns called {name!r}; rename one.")
-    return separator
 
 
 def _choose_id(names: list[str], frame: pd.DataFrame, images: ImageIndex, file: Path) -> str:
@@ -260,7 +249,7 @@ def _choose_id(names: list[str], frame: pd.DataFrame, images: ImageIndex, file: 
         if shares[name] > 0.5:
             return name
     problem = f"none of {', '.join(names)} is called id, image or path, or names files in {images.folder}"
-    raise InputError(f"No id column in {file}: {problem}; pass id_column.")
+    raise InputError(f"No id column in {file}: {problem}; {_pass('id_column', 'NAME')}.")
 
 
 def _find_images(ids: Text, layout: Layout) -> Text:
@@ -270,6 +259,8 @@ def _find_images(ids: Text, layout: Layout) -> Text:
     if absent:
         examples = ", ".join(repr(name[:80]) for name in absent[:5]) + (" ..." if len(absent) > 5 else "")
         doubt = f"; is {layout.id_column!r} the id column?" if len(absent) == len(ids) else "."
+        case = layout.images.hint(absent)
+        doubt = f"; {case}." if case else doubt
         where = f"{layout.file} have no image in {layout.images.folder}"
         raise InputError(f"{len(absent)} of {len(ids)} ids in {where}: {examples}{doubt}")
     path, uses = Counter(paths).most_common(1)[0]
@@ -291,7 +282,7 @@ def _listed_classes(column: pd.Series[str], file: Path, delimiter: str | None) -
     if not listed:
         raise InputError(f"There are no labels: {where} is blank in every row.")
     if len(listed) > _MOST_CLASSES:
-        raise InputError(f"{len(listed)} different labels in {where}; pass the right label_column.")
+        raise InputError(f"{len(listed)} different labels in {where}; {_pass('label_column', 'NAME')}.")
     return listed, delimiter
 
 
@@ -324,7 +315,7 @@ def _numbers(layout: Layout, column: str) -> Floats:
         number = _number(str(cell))
         if number is None or number < 0 or number > 1:
             problem = "is not a number" if number is None else "is outside [0, 1]"
-            hint = f"if {column!r} is not a class, pass classes"
+            hint = f"if {column!r} is not a class, {CLASSES}"
             if number == -1:
                 hint = "if -1 means uncertain, replace it by 0, 1, a probability or a blank"
             line = int(np.argmax(codes == place)) + 2

@@ -12,6 +12,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from bomd.data.image_files import IMAGE_SUFFIXES
+from bomd.data.label_files import encoding_of, explain
 from bomd.errors import InputError
 from bomd.progress import say
 from bomd.tables import LabelTable
@@ -19,7 +21,6 @@ from bomd.typed import convert
 
 Missing = Literal["error", "drop"]
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz")
-IMAGES = (".png", ".jpg", ".jpeg", ".dcm")
 
 
 def check_folder(root: Path) -> Path:
@@ -60,8 +61,9 @@ def read_csv(path: Path, text: Sequence[str], numbers: Sequence[str] = ()) -> pd
         numbers: columns to read as float32, empty cells as NaN.
     """
     kinds = dict.fromkeys(text, "str") | dict.fromkeys(numbers, "float32")
+    encoding = encoding_of(path)
     try:
-        header = pd.read_csv(path, nrows=0, index_col=False).columns
+        header = pd.read_csv(path, nrows=0, index_col=False, encoding=encoding).columns
         absent = [name for name in kinds if name not in header]
         if not absent:
             return pd.read_csv(
@@ -69,12 +71,12 @@ def read_csv(path: Path, text: Sequence[str], numbers: Sequence[str] = ()) -> pd
                 usecols=list(kinds),
                 dtype=kinds,
                 index_col=False,
+                encoding=encoding,
                 keep_default_na=False,
                 na_values={name: [""] for name in numbers},
             )
     except (OSError, ValueError, EOFError, zlib.error) as error:  # pandas' own errors are ValueErrors
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"Cannot read {path}: {reason.rstrip('.')}.") from error
+        raise explain(error, path, encoding, ",") from error
     raise InputError(
         f"{path} has no column {', '.join(map(repr, absent))}; its header starts with "
         f"{', '.join(map(repr, header[:6]))}. Is it the right file?"
@@ -86,7 +88,7 @@ def index_images(folders: Iterable[Path]) -> dict[str, str]:
     found: dict[str, str] = {}
     for folder in folders:
         with os.scandir(folder) as entries:
-            found.update({e.name: e.path for e in entries if e.name.lower().endswith(IMAGES)})
+            found.update({e.name: e.path for e in entries if e.name.lower().endswith(IMAGE_SUFFIXES)})
     return found
 
 

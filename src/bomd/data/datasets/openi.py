@@ -85,6 +85,8 @@ TERMS = whole_terms(
 )
 NATIVE = (*TERMS, NO_FINDING)
 PLACED = ("cardiac shadow", "mass", "thickening")  # major headings that mean a class only in some places
+OF_THE_LUNG = ("nodule", "granuloma", "calcified granuloma", "opacity")  # and these in all places but
+OTHER_ORGANS = ("adipose tissue", "heart", "pleura", "ribs", "thoracic vertebrae")
 
 
 def read(
@@ -110,7 +112,8 @@ def read(
             with no row dropped.
         mesh: `major` are the headings that people assigned, which is what the paper says it uses;
             `automatic` are those of a program, which is what its code uses. Both are matched as whole terms,
-            where the code matches substrings and so counts pericardial effusion as Effusion.
+            where the code matches substrings and so counts pericardial effusion as Effusion. A nodule, granuloma
+            or opacity of the heart, pleura, ribs, vertebrae or fat is none of the lung and does not count.
         drop: `rows`, as in the paper, drops every image with an observation outside the list, such as
             Opacity; `columns` drops the columns and only images then left without a label.
         views: `frontal` as in the paper, or `all`.
@@ -231,12 +234,13 @@ def _not_indexed(report: ElementTree.Element) -> frozenset[str]:
 def _term(heading: str) -> str:
     """The heading without its qualifiers, but for the place where the place decides what it means."""
     parts = [normalise(part) for part in heading.split("/")]
-    return "/".join(parts[:2] if parts[0] in PLACED else parts[:1])
+    elsewhere = parts[0] in OF_THE_LUNG and parts[1:2] and parts[1] in OTHER_ORGANS
+    return "/".join(parts[:2] if parts[0] in PLACED or elsewhere else parts[:1])
 
 
 def _image_key(name: str) -> str:
     """What the names of one image share: CXR1_1_IM-0001-3001.png, 1_IM-0001-3001.dcm, ...3001.dcm.png."""
-    stem = re.sub(r"(\.(dcm|png|jpe?g))+$", "", name.removeprefix("CXR"), flags=re.IGNORECASE)
+    stem = re.sub(r"(\.(dcm|dicom|png|jpe?g|bmp|tiff?|webp))+$", "", name.removeprefix("CXR"), flags=re.IGNORECASE)
     return re.sub(r"^(\d+)_\1_", r"\1_", stem)
 
 

@@ -15,7 +15,7 @@ from bomd.reproduce.figures.noise_axis import grid_axis, grid_series
 from bomd.reproduce.figures.style import BLUE, GREEN, GREY, INK, VERMILION, Look, draw, legend_above, letter, share_axis
 
 NAME = "detection"
-WARMUPS = (2, 1, 5)  # epochs before the losses are looked at; the first is DivideMix's default
+WARMUPS = (2, 1, 5)  # epochs before the losses are looked at; the first is compared with BoMD, whatever the others show
 DEFAULT = WARMUPS[0]
 SHIFT = 0.14  # between series, so that their bars do not hide one another
 MEASURES = ("precision", "recall", "auroc", "auroc_by_count", "base_rate", "flagged")

@@ -1,0 +1,107 @@
+"""What compressed pixels say about themselves, compared with the DICOM header before a decoder sees them.
+
+A decoder takes memory for the size that the pixels claim, which a hostile file chooses freely; GDCM moreover ends the
+whole process when it meets a damaged header.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydicom import Dataset
+from pydicom.uid import (
+    HTJ2K,
+    JPEG2000,
+    JPEG2000MC,
+    HTJ2KLossless,
+    HTJ2KLosslessRPCL,
+    JPEG2000Lossless,
+    JPEG2000MCLossless,
+    JPEGBaseline8Bit,
+    JPEGExtended12Bit,
+    JPEGLossless,
+    JPEGLosslessSV1,
+    JPEGLSLossless,
+    JPEGLSNearLossless,
+)
+
+WAVELETS = (JPEG2000Lossless, JPEG2000, JPEG2000MCLossless, JPEG2000MC, HTJ2KLossless, HTJ2KLosslessRPCL, HTJ2K)
+SIZE_OF_WAVELETS = b"\xff\x4f\xff\x51"  # the start of a codestream and the marker of its size
+
+# Markers in the header of a JPEG: the size, for each kind that only GDCM reads, the Huffman codes, the start of the
+# pixels, the end, and what a decoder may do without.
+LOSSLESS, LS, EXTENDED, CODES, START, END = 0xC3, 0xF7, 0xC1, 0xC4, 0xDA, 0xD9
+FRAMES = {JPEGLossless: LOSSLESS, JPEGLosslessSV1: LOSSLESS, JPEGLSLossless: LS, JPEGLSNearLossless: LS}
+JPEGS = (JPEGBaseline8Bit, JPEGExtended12Bit, *FRAMES)
+SIZES = {*range(0xC0, 0xD0), LS} - {CODES, 0xC8, 0xCC}  # of JPEGs of every kind
+WITHOUT_LENGTH = (0x00, 0x01, *range(0xD0, 0xD9))
+HARMLESS = (0xDB, 0xDD, 0xF8, 0xFE, *range(0xE0, 0xF0))
+SLACK = 1 << 20  # bytes by which compressed pixels may exceed twice the plain ones
+
+
+def check_frame(content: bytes, dataset: Dataset) -> None:
+    """Refuse compressed pixels that claim to be another picture than the header describes."""
+    syntax = dataset.file_meta.TransferSyntaxUID
+    expected = (dataset.Rows, dataset.Columns, dataset.SamplesPerPixel)
+    if len(content) > 2 * dataset.Rows * dataset.Columns * dataset.SamplesPerPixel * dataset.BitsAllocated // 8 + SLACK:
+        raise ValueError("its compressed pixels are far larger than the picture")
+    if syntax not in (*WAVELETS, *JPEGS):
+        return
+    claimed = list(_sizes_of_wavelets(content) if syntax in WAVELETS else _sizes_of_jpeg(content))
+    if not claimed:
+        raise ValueError("the header of its compressed pixels is damaged")
+    for rows, columns, samples in claimed:
+        if (rows, columns, samples) != expected:
+            size = f"{dataset.Columns} x {dataset.Rows} x {dataset.SamplesPerPixel}"
+            raise ValueError(f"its compressed pixels claim {columns} x {rows} x {samples}, its header {size}")
+
+
+def check_for_gdcm(content: bytes, dataset: Dataset) -> None:
+    """Refuse a damaged header of a JPEG, at which GDCM would end the whole process instead of raising an error."""
+    pieces: dict[int, bytes] = {}
+    place = 2 if content[:2] == b"\xff\xd8" else len(content)
+    while START not in pieces and place + 4 <= len(content) and content[place] == 0xFF:
+        length = int.from_bytes(content[place + 2 : place + 4], "big")
+        pieces[content[place + 1]] = content[place + 4 : place + 2 + length]
+        place += 2 + max(length, 2)
+    kind = FRAMES.get(dataset.file_meta.TransferSyntaxUID, EXTENDED)
+    frame = pieces.get(kind, b"")
+    if (
+        place > len(content)
+        or not pieces.keys() >= ({START} if kind == LS else {START, CODES})
+        or not pieces.keys() <= {START, CODES, kind, *HARMLESS}
+        or len(frame) < 6
+        or not 2 <= frame[0] <= dataset.BitsAllocated
+    ):
+        raise ValueError("the header of its compressed pixels is damaged")
+
+
+def _sizes_of_wavelets(content: bytes) -> Iterator[tuple[int, int, int]]:
+    """Rows, columns and components wherever a JPEG 2000 codestream starts, in a JP2 file or by itself."""
+    place = content.find(SIZE_OF_WAVELETS)
+    while place >= 0:
+        numbers = content[place + 8 : place + 42]
+        right, bottom, left, top = (int.from_bytes(numbers[start : start + 4], "big") for start in (0, 4, 8, 12))
+        yield bottom - top, right - left, int.from_bytes(numbers[32:34], "big")
+        place = content.find(SIZE_OF_WAVELETS, place + 1)
+
+
+def _sizes_of_jpeg(content: bytes) -> Iterator[tuple[int, int, int]]:
+    """Rows, columns and components in every frame header before the pixels, as forgiving as decoders are."""
+    place = content.find(b"\xff", 2)
+    while place >= 0 and place + 4 <= len(content):
+        marker = content[place + 1]
+        if marker in (START, END):
+            return
+        if marker == 0xFF:
+            place += 1
+            continue
+        length = 0 if marker in WITHOUT_LENGTH else int.from_bytes(content[place + 2 : place + 4], "big")
+        if marker in SIZES:
+            frame = content[place + 4 : place + 10]
+            yield (
+                int.from_bytes(frame[1:3], "big"),
+                int.from_bytes(frame[3:5], "big"),
+                int.from_bytes(frame[5:6], "big"),
+            )
+        place = content.find(b"\xff", place + 2 + length)

@@ -1,0 +1,108 @@
+"""A packed file while it grows, and the journal of what is safely in it.
+
+The journal names the chunks that are in place, with their checksums, so that a packing that was killed goes on where
+it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bomd.data.images import Chunk
+from bomd.errors import InputError
+from bomd.files import replacing, write_text
+
+IMAGES, PART, JOURNAL = "images.u8", "images.part", "journal.jsonl"
+
+
+class Part:
+    """The file and its journal; a context that keeps the file open."""
+
+    def __init__(self, directory: Path, count: int, size: int):
+        self.directory, self.count, self.size = directory, count, size
+        self.path, self.journal = directory / PART, directory / JOURNAL
+        self.records: dict[int, dict[str, Any]] = {}
+
+    def __enter__(self) -> Part:
+        final = self.directory / IMAGES
+        if final.exists() and not self.path.exists():  # killed between the last rename and `store.json`
+            final.replace(self.path)
+        length = self.count * self.size**2
+        taken = self.path.stat().st_blocks * 512 if self.path.exists() else 0
+        free = shutil.disk_usage(self.directory).free
+        if length - taken > free:
+            need = f"{(length - taken) / 1e9:.1f} GB"
+            raise InputError(f"Packing needs {need} in {self.directory}, where {free / 1e9:.1f} GB are free.")
+        with disk_errors(self.path):
+            self.path.touch()
+            os.truncate(self.path, length)
+        self.stream = self.path.open("r+b", buffering=0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stream.close()
+
+    def resume(self, keys: dict[int, str]) -> dict[int, dict[str, Any]]:
+        """Records of the chunks that an earlier call put in place, each compared with its checksums."""
+        lines = self.journal.read_text(encoding="utf-8").splitlines() if self.journal.exists() else []
+        for line in lines:
+            try:
+                record = json.loads(line)
+                start, expected = record["start"], record["crc32"]
+                if keys.get(start) != record["key"]:
+                    continue
+            except (ValueError, KeyError, TypeError):  # the last line of a killed process may be cut short
+                continue
+            self.stream.seek(start * self.size**2)
+            pixels = self.stream.read(len(expected) * self.size**2)
+            found = [zlib.crc32(pixels[at : at + self.size**2]) for at in range(0, len(pixels), self.size**2)]
+            if found == expected:
+                self.records[start] = record
+        write_text(self.journal, "".join(json.dumps(record) + "\n" for record in self.records.values()))
+        return self.records
+
+    def write(self, chunk: Chunk, key: str) -> None:
+        """Put a chunk in its place, then say so; one with a broken image is tried again by the next call."""
+        with disk_errors(self.path):
+            self.stream.seek(chunk.start * self.size**2)
+            left = chunk.pixels.data.cast("B")
+            while left:
+                left = left[self.stream.write(left) :]
+        if not chunk.broken:
+            record: dict[str, Any] = {"start": chunk.start, "key": key, "crc32": chunk.checksums}
+            record["original_sizes"] = chunk.original_sizes.tolist()
+            with disk_errors(self.journal), self.journal.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(record) + "\n")
+
+    def finish(self, kept: NDArray[np.bool_]) -> None:
+        """Turn the part into the final file, without the rows that are not kept."""
+        final = self.directory / IMAGES
+        if kept.all():
+            with disk_errors(self.path), self.path.open("r+b") as stream:
+                os.fsync(stream.fileno())
+            self.path.replace(final)
+            return
+        images = np.memmap(self.path, dtype=np.uint8, mode="r", shape=(self.count, self.size, self.size))
+        with replacing(final) as temporary, temporary.open("wb") as stream:
+            for row in np.flatnonzero(kept):
+                stream.write(images[row].tobytes())
+        self.path.unlink()
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Say in one line what the disk refuses."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"Cannot write {path}: {error.strerror or error}.") from error

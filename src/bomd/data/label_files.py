@@ -1,0 +1,245 @@
+"""Read a table of labels as text, whichever program wrote it: CSV in any usual encoding, TSV, Parquet or Excel."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import warnings
+import zipfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import pandas as pd
+
+from bomd import progress
+from bomd.data.cells import original
+from bomd.data.compact import read_compactly
+from bomd.errors import InputError
+
+TABLES = (".csv", ".tsv", ".parquet", ".xlsx")
+UTF_8, WINDOWS = "utf-8-sig", "cp1252"
+LARGEST_WORKBOOK = 1 << 30  # bytes of a workbook, unpacked
+
+_MARKS = {codecs.BOM_UTF8: UTF_8, codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_PIECE = 1 << 20  # bytes that are looked at together
+_SAVE = "save it as CSV in UTF-8"
+
+
+def read_table(file: Path) -> pd.DataFrame:
+    """The columns of a file as text, without those that have no name; a blank is "".
+
+    An apostrophe that keeps a spreadsheet from running a cell as a formula is no part of the cell.
+    """
+    frame = read_cells(file)
+    return frame.drop(columns=[name for name in frame if not name or str(name).startswith("Unnamed: ")])
+
+
+def read_cells(file: Path) -> pd.DataFrame:
+    """All columns of a file as text; a blank is ""."""
+    kind = kind_of(file)
+    if kind == "Excel workbook":
+        frame = _read_workbook(file)
+    elif kind == "Parquet file":
+        frame = _read_parquet(file)
+    else:
+        frame = _read_separated(file, kind)
+    frame.columns = pd.Index([original(str(name).strip()) for name in frame.columns])
+    if not len(frame):
+        raise InputError(f"{file} has a header but no rows.")
+    return frame.assign(**{str(name): _originals(frame[name]) for name in frame})
+
+
+def read_text(file: Path) -> tuple[str, str]:
+    """All text of a separated file, and its encoding."""
+    encoding = _text_encoding(file, kind_of(file))
+    try:
+        return file.read_bytes().decode(encoding), encoding
+    except OSError as error:
+        raise InputError(f"Cannot read {file}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is damaged {encoding.upper()}: {_SAVE}.") from error
+
+
+def kind_of(file: Path) -> str:
+    """What a file is by its first bytes: an "Excel workbook", a "Parquet file", "text" or something else in words."""
+    try:
+        if not file.is_file() and file.exists():  # reading a pipe would wait for ever
+            raise InputError(f"Cannot read {file}: it is not a file.")
+        with file.open("rb") as stream:
+            start = stream.read(8)
+    except OSError as error:
+        raise InputError(f"Cannot read {file}: {error.strerror}.") from error
+    if start.startswith(b"PAR1"):
+        return "Parquet file"
+    if start.startswith(b"\xd0\xcf\x11\xe0"):
+        return "old Excel workbook"
+    if start.startswith(b"\x1f\x8b"):
+        return "compressed file"
+    if not start.startswith(b"PK"):
+        return "Parquet file" if file.suffix.lower() == ".parquet" else "text"
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return "damaged archive"
+    if "xl/workbook.xml" in names:
+        return "Excel workbook"
+    return "spreadsheet of another program" if "content.xml" in names else "zip archive"
+
+
+def encoding_of(file: Path) -> str:
+    """How the text of a file, compressed with gzip or not, is encoded: UTF-8, UTF-16 or else Windows-1252."""
+    try:
+        with _opened(file) as stream:
+            start = stream.read(4096)
+            for mark, encoding in _MARKS.items():
+                if start.startswith(mark):
+                    return encoding
+            for encoding, zeros in (("utf-16-le", start[1::2].count(0)), ("utf-16-be", start[::2].count(0))):
+                if 4 * zeros > len(start):  # every other byte, for letters of Western scripts
+                    return encoding
+            stream.seek(0)
+            if _decodes(stream, "utf-8"):
+                return UTF_8
+            stream.seek(0)
+            if _decodes(stream, WINDOWS, no_zeros=True):
+                return WINDOWS
+    except (OSError, EOFError) as error:
+        raise InputError(f"Cannot read {file}: {getattr(error, 'strerror', None) or error}.") from error
+    raise InputError(f"{file} is neither UTF-8, UTF-16 nor Windows-1252: {_SAVE}.")
+
+
+def separator_of(file: Path, encoding: str | None = None) -> str:
+    """What stands between the columns: the sign that cuts the header into most pieces."""
+    try:
+        with file.open(encoding=encoding or encoding_of(file), newline="") as stream:
+            head = stream.readline(_PIECE)
+    except OSError as error:
+        raise InputError(f"Cannot read {file}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is no text in UTF-8: {_SAVE}.") from error
+    if not head.strip():
+        raise InputError(f"{file} is empty.")
+    try:
+        pieces = {sign: next(csv.reader([head.rstrip("\r\n")], delimiter=sign)) for sign in ",\t;|"}
+    except csv.Error as error:
+        raise InputError(f"{file} does not start with the names of columns: {error}.") from error
+    separator = max(pieces, key=lambda sign: len(pieces[sign]))
+    names = [name.strip() for name in pieces[separator] if name.strip()]
+    if not names:
+        raise InputError(f"{file} starts with a line that names no column.")
+    if len(pieces[separator]) < 2:
+        raise InputError(f"{file} has one column, {names[0]!r}: separate columns by comma, semicolon or tab.")
+    _refuse_doubled(names, file)
+    return separator
+
+
+def explain(error: Exception, file: Path, encoding: str, separator: str) -> InputError:
+    """Why a separated file cannot be read, by line where one is to blame."""
+    if isinstance(error, OSError) and not isinstance(error, UnicodeError):
+        return InputError(f"Cannot read {file}: {error.strerror or 'it is damaged'}.")
+    if isinstance(error, UnicodeError):
+        return InputError(f"{file} is no text in {encoding.removesuffix('-sig').upper()}: {_SAVE}.")
+    if "No columns to parse" in str(error):
+        return InputError(f"Cannot read {file}: it is empty.")
+    if "EOF inside string" in str(error):
+        return InputError(f"Cannot read {file}: a quotation mark is never closed.")
+    try:
+        with io.TextIOWrapper(_opened(file), encoding=encoding, newline="") as stream:
+            rows = csv.reader(stream, delimiter=separator)
+            width = len(next(rows))
+            for cells in rows:
+                if len(cells) > width:
+                    problem = f"line {rows.line_num} has {len(cells)} cells, but the header has {width}"
+                    return InputError(f"Cannot read {file}: {problem}.")
+    except (OSError, EOFError, ValueError, StopIteration, csv.Error):
+        pass  # what follows says as much as is known
+    return InputError(f"Cannot read {file}: it is no table with separated columns, or it is damaged.")
+
+
+def _read_separated(file: Path, kind: str) -> pd.DataFrame:
+    encoding = _text_encoding(file, kind)
+    separator = separator_of(file, encoding)
+    try:
+        with warnings.catch_warnings():  # rows longer than the header would only be warned about, and cut
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            return read_compactly(file, separator, encoding)
+    except (OSError, ValueError, pd.errors.ParserWarning) as error:  # pandas raises ValueErrors
+        raise explain(error, file, encoding, separator) from error
+
+
+def _text_encoding(file: Path, kind: str) -> str:
+    if kind == "compressed file":
+        raise InputError(f"{file} is compressed: unpack it.")
+    if kind != "text":
+        raise InputError(f"{file} is {'an' if kind[0] in 'Eo' else 'a'} {kind}, not text: {_SAVE}.")
+    return encoding_of(file)
+
+
+def _read_parquet(file: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(file).astype("string").fillna("").astype(str)
+    except ImportError as error:
+        raise InputError(f"{file} is Parquet, which needs pyarrow (pip install pyarrow).") from error
+    except Exception as error:  # pyarrow raises many kinds
+        raise InputError(f"Cannot read {file}: it is no sound Parquet file.") from error
+
+
+def _read_workbook(file: Path) -> pd.DataFrame:
+    """The first sheet of an Excel workbook."""
+    with zipfile.ZipFile(file) as archive:
+        if sum(member.file_size for member in archive.infolist()) > LARGEST_WORKBOOK:
+            raise InputError(f"{file} unpacks to more than {LARGEST_WORKBOOK:,} bytes: {_SAVE}.")
+    try:
+        with warnings.catch_warnings(), pd.ExcelFile(file, engine="openpyxl") as workbook:
+            warnings.simplefilter("ignore")  # openpyxl's remarks about styles
+            sheets = [str(name) for name in workbook.sheet_names]
+            cells = workbook.parse(sheets[0], header=None, dtype=str, na_filter=False)
+    except ImportError as error:
+        remedy = "pip install openpyxl, or save it as CSV in UTF-8"
+        raise InputError(f"{file} is an Excel workbook, which needs openpyxl: {remedy}.") from error
+    except Exception as error:  # openpyxl raises nearly anything
+        raise InputError(f"Cannot read {file}: it is no sound Excel workbook; {_SAVE}.") from error
+    if len(sheets) > 1:
+        progress.say(f"{file} has {len(sheets)} sheets; the first, {sheets[0]!r}, is read.")
+    if not len(cells):
+        raise InputError(f"{file} is empty.")
+    names = [str(name).strip() for name in cells.iloc[0]]
+    _refuse_doubled([name for name in names if name], file)
+    rows = cells.iloc[1:].set_axis(names, axis="columns")
+    return rows[(rows != "").any(axis=1)].reset_index(drop=True)
+
+
+def _originals(column: pd.Series[str]) -> pd.Series[str]:
+    guarded = {cell: original(cell) for cell in column.unique() if cell.startswith("'")}
+    return column.astype(str).replace(guarded) if guarded else column
+
+
+def _refuse_doubled(names: Sequence[str], file: Path) -> None:
+    name, count = Counter(names).most_common(1)[0] if names else ("", 0)
+    if count > 1:
+        raise InputError(f"{file} has {count} columns called {name!r}; rename one.")
+
+
+def _opened(file: Path) -> BinaryIO:
+    stream: BinaryIO = file.open("rb")
+    start = stream.read(2)
+    stream.seek(0)
+    return gzip.GzipFile(fileobj=stream) if start == b"\x1f\x8b" else stream  # type: ignore[return-value]
+
+
+def _decodes(stream: BinaryIO, encoding: str, *, no_zeros: bool = False) -> bool:
+    decoder = codecs.getincrementaldecoder(encoding)()
+    try:
+        while piece := stream.read(_PIECE):
+            if no_zeros and b"\0" in piece:
+                return False
+            decoder.decode(piece)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True

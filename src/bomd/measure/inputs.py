@@ -1,0 +1,132 @@
+"""What a run is made from: the state of its labels and images, and that nobody is both learnt from and tested on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bomd.data.store import Store, file_state
+from bomd.errors import InputError
+from bomd.files import fingerprint
+from bomd.runs import Data
+from bomd.tables import LabelTable, Text
+
+_WAY_OUT = "Set hold_out_test_patients = true to drop them from training."
+
+
+def state_of(tables: Mapping[str, LabelTable], stores: Mapping[str, Store] | None = None) -> Data:
+    """Fingerprints that change with any label, with any image file, and, where they are packed, with any pixel."""
+    return {
+        name: {
+            "labels": fingerprint(table.ids, list(table.classes), table.values, table.groups),
+            "files": None if table.paths is None else fingerprint(*file_state(table).values()),
+            "images": stores[name].fingerprint if stores else None,
+        }
+        for name, table in tables.items()
+    }
+
+
+def without_shared_patients(
+    train: LabelTable, tests: Mapping[str, LabelTable], sources: Mapping[str, Mapping[str, Any]], drop: bool
+) -> LabelTable:
+    """The training labels without patients of a test set, who are the same under whatever spelling of a folder.
+
+    Args:
+        train: The training labels.
+        tests: Labels of each test set.
+        sources: What the recipe says of each set, and of the training set under "train".
+        drop: Leave shared patients out of training instead of refusing them.
+    """
+    for name, test in tests.items():
+        shared = np.isin(_people(train, sources["train"]), _people(test, sources[name]))
+        if train.paths is not None and test.paths is not None:
+            shared |= np.isin(_real_files(train.paths), _real_files(test.paths))
+        train = _leave_out(train, shared, drop, f"patients of test set {name!r} are in the training set too")
+    return train
+
+
+def without_copies(
+    train: LabelTable, store: Store, tests: Mapping[str, tuple[LabelTable, Store]], drop: bool
+) -> tuple[LabelTable, list[str]]:
+    """The training labels without patients of whom a test set has the very picture, and what a reader should know.
+
+    Ids of other folders may be the same by chance, as 0001.png is, so that pixels decide about them.
+    """
+    notes = []
+    for name, (test, others) in tests.items():
+        copies = _copies(train, store, test, others)
+        example = f", such as {str(train.ids[np.argmax(copies)])!r}" if copies.any() else ""
+        problem = f"patients have pictures in the training set that are in test set {name!r} too{example}"
+        same = np.isin(train.ids, test.ids) & ~copies
+        train = _leave_out(train, copies, drop, problem)
+        if same.any():
+            first = f"{int(same.sum())} images of the training set and of test set {name!r} have the same ids"
+            notes.append(f"{first} and other pixels: make sure that they are not the same patients.")
+    return train, notes
+
+
+def _leave_out(train: LabelTable, shared: NDArray[np.bool_], drop: bool, problem: str) -> LabelTable:
+    """The table without everybody who has a shared row; refused if the recipe does not say so."""
+    if not shared.any():
+        return train
+    people = np.unique(train.groups[shared])
+    if not drop:
+        raise InputError(f"{len(people)} {problem}. {_WAY_OUT}")
+    kept = ~np.isin(train.groups, people)
+    if not kept.any():
+        raise InputError(f"No training image is left without the {len(people)} {problem}.")
+    return train.take(kept)
+
+
+def _people(table: LabelTable, source: Mapping[str, Any]) -> Text:
+    """(N) patients with the real folder before their names, where a set names them by its folder."""
+    people = table.groups.copy()
+    for root in set(_roots(source)):
+        real = f"{os.path.realpath(root)}:"
+        named = np.char.startswith(people, f"{root}:")
+        if named.any() and real != f"{root}:":
+            people = people.astype(object)
+            people[named] = [f"{real}{name.removeprefix(f'{root}:')}" for name in people[named]]
+            people = people.astype(np.str_)
+    return people
+
+
+def _roots(source: Mapping[str, Any]) -> Iterator[str]:
+    """Every folder that a set or its parts name."""
+    for key, value in source.items():
+        if key == "root":
+            yield str(value)
+        elif isinstance(value, Mapping):
+            yield from _roots(value)
+
+
+def _real_files(paths: Text) -> Text:
+    """(N) files with links in their folders followed; a link to a single file is left to the pixels."""
+    folders: dict[str, str] = {}
+    real = []
+    for path in map(str, paths):
+        folder, _, name = path.rpartition("/")
+        if folder not in folders:
+            folders[folder] = os.path.realpath(folder or Path.cwd())
+        real.append(f"{folders[folder]}/{name}")
+    return np.asarray(real, dtype=np.str_)
+
+
+def _copies(train: LabelTable, store: Store, test: LabelTable, others: Store) -> NDArray[np.bool_]:
+    """(N) training images whose packed pixels are those of a test image; checksums find them, pixels decide."""
+    own, theirs = store.rows(train.ids), others.rows(test.ids)
+    by_sum: dict[int, list[int]] = {}
+    suspects = np.isin(store.checksums[own], others.checksums[theirs])
+    for row in theirs[np.isin(others.checksums[theirs], store.checksums[own])].tolist():
+        by_sum.setdefault(int(others.checksums[row]), []).append(row)
+    copies = np.zeros(len(train), dtype=np.bool_)
+    for place in np.flatnonzero(suspects):
+        pixels = store.images[own[place]]
+        found = by_sum[int(store.checksums[own[place]])]
+        copies[place] = any(np.array_equal(pixels, others.images[row]) for row in found)
+    return copies
