@@ -205,7 +205,7 @@ def _option(option: Any, function: Callable[..., Any]) -> str:
 def _default(option: Any) -> str:
     if option.required:
         return "must be given"
-    if option.is_flag:
+    if option.is_flag and option.default is not None:
         return f"`{(option.opts if option.default else option.secondary_opts or ['off'])[0]}`"
     return "" if option.default in (None, (), []) else f"`{option.default}`"
 

@@ -30,6 +30,7 @@ from bomd.data.store import FORMAT
 from bomd.files import write_arrays, write_json, write_text
 from bomd.measure.records import LabelRecord
 from bomd.review.decisions import FILE, read_events
+from bomd.review.guard import COOKIE, room_and_ticket
 from bomd.tables import Flags, LabelTable
 
 CLASSES = tuple(f"Finding {number}" for number in range(14))
@@ -74,7 +75,8 @@ class Person:
     """One reviewer on a connection of their own, which stays open as a browser's does."""
 
     def __init__(self, name: str, port: int, token: str, seed: int) -> None:
-        self.name, self.port, self.token = name, port, token
+        self.name, self.port = name, port
+        self.room, self.ticket = room_and_ticket(token, port)
         self.random = np.random.default_rng(seed)
         self.seconds: dict[str, list[float]] = defaultdict(list)
         self.acknowledged: list[tuple[int, str]] = []
@@ -101,10 +103,10 @@ class Person:
         """Send a request and take the time until the whole answer is there."""
         content = b"" if body is None else json.dumps(body).encode()
         lines = [
-            f"{method} {path} HTTP/1.1",
+            f"{method} {self.room}{path.removeprefix('/')} HTTP/1.1",
             f"Host: 127.0.0.1:{self.port}",
             f"Origin: http://127.0.0.1:{self.port}",
-            f"Cookie: bomd-review-{self.port}={self.token}",
+            f"Cookie: {COOKIE}={self.ticket}",
             "Content-Type: application/json",
             f"Content-Length: {len(content)}",
         ]

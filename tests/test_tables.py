@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -93,3 +94,15 @@ def test_descriptors_must_be_finite_and_three_dimensional() -> None:
 def test_flags_need_equal_lengths() -> None:
     with pytest.raises(InputError, match="one row per id"):
         Flags(np.array(["a"]), np.array([True, False]), np.zeros(1), np.zeros((1, 2)))
+
+
+def test_confirmed_labels_go_with_their_rows_and_columns(tmp_path: Path) -> None:
+    confirmed = np.array([[True, False, False], [False, True, False], [False, False, True]])
+    marked = replace(table(), confirmed=confirmed)
+    chosen = marked.select(["c", "b"]).align(["No Finding", "Hernia", "Mass"])
+    np.testing.assert_array_equal(chosen.confirmed, [[True, False, False], [False, False, True]])  # type: ignore[arg-type]
+    marked.save(tmp_path / "table.npz")
+    np.testing.assert_array_equal(LabelTable.load(tmp_path / "table.npz").confirmed, confirmed)  # type: ignore[arg-type]
+    assert table().select(["c"]).confirmed is None
+    with pytest.raises(InputError, match=r"Confirmed labels have shape \(3, 2\)"):
+        replace(table(), confirmed=confirmed[:, :2])

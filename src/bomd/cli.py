@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,7 +64,7 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Use this seed instead of the recipe's.")] = None,
     labels: Annotated[
         Path | None,
-        typer.Option(metavar="CSV", help="Learn from these labels where they differ, such as those of `decisions`."),
+        typer.Option(metavar="FILE", help="Learn from these labels, such as those that `decisions` wrote."),
     ] = None,
     loggers: Annotated[
         list[str] | None,
@@ -78,12 +77,12 @@ def run(
 ) -> None:
     """Do one experiment. Interrupted or killed, the same command continues where it stopped.
 
-    With `--labels` no noise is added. Held-out patients are drawn so that each class is spread evenly, so that other
-    labels may hold out others: compare runs before and after a review on a test set.
+    With `--labels`, what people decided on is learnt as it is: no method flags, changes or softens it. Noise of the
+    recipe falls on all other labels as it did without it, and the same patients are held out.
 
     On several GPUs or machines: `torchrun --nproc-per-node 8 -m bomd.cli run RECIPE`; see docs/speed.md.
     """
-    from bomd import processes, progress
+    from bomd import processes
     from bomd.data.datasets.corrected import digest_of
     from bomd.learn.logs import DEFAULT
     from bomd.measure import experiment, report
@@ -93,9 +92,6 @@ def run(
     if labels is not None:
         given = [f"train.labels_from={labels.resolve()}", f'train.labels_digest="{digest_of(labels)}"']
     config = configure(recipe, method, seed, [*(overrides or ()), *given])
-    if labels is not None and config.noise:
-        config = replace(config, noise={})  # what people decided on must not be made wrong again
-        progress.say("The noise of the recipe is left out, because --labels says what is right.")
     done = experiment.run(config, root, loggers or DEFAULT)
     if not processes.first():
         return
@@ -227,6 +223,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         cli_audit.audit,
         cli_review.review,
         cli_review.decisions,
+        cli_review.retrain,
         cli_exchange.convert,
     ),
     "Train": (

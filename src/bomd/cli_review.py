@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -20,8 +22,12 @@ def review(
     reviewer: Annotated[str | None, typer.Option(metavar="NAME", help="Your name; else the page asks for it.")] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     originals: Annotated[
-        bool, typer.Option("--originals", help="Show the image files that the run names, not the packed images.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--originals/--packed",
+            help="Show the image files, or the packed images that the network saw; by default the files if there are.",
+        ),
+    ] = None,
 ) -> None:
     """Look through flagged images in a browser and decide on their labels.
 
@@ -45,11 +51,8 @@ def review(
                 print(f"{place}?token={token}")
                 print("Stop with Ctrl-C. Every decision is saved as it is made.")
                 sys.stdout.flush()
-                if open_page:
-                    import webbrowser
-
-                    webbrowser.open(f"{place}?token={token}")
-                server.serve(pages, token, listener)
+                with opened(f"{place}?token={token}", run) if open_page else nullcontext():
+                    server.serve(pages, token, listener)
             finally:
                 journal.close()
 
@@ -58,23 +61,25 @@ def decisions(
     run: RunDirectory,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the reviewed labels go.")] = None,
 ) -> None:
-    """Write reviewed labels as CSV, beside the given ones, and say how far reviewers agree.
+    """Write your own table with the labels that people decided on, and say how far reviewers agree.
 
-    Without `--out` the file is reviewed.csv in the run directory. `bomd run RECIPE --labels FILE` learns from it.
+    The table has the columns, order, separator and spelling of the one that was audited. FILE-details.csv, beside it,
+    says who decided what and when. Without `--out` it is reviewed.csv in the run directory. `bomd audit` and
+    `bomd run RECIPE --labels FILE` know from the details which labels people decided on, and leave those as they are.
     Works while a review is going on.
     """
+    from bomd.data.datasets.corrected import details_beside
     from bomd.review.agreement import agreement
     from bomd.review.decisions import FILE, current, read_events
     from bomd.review.evidence import only_run
-    from bomd.review.export import write_csv
+    from bomd.review.export import write_reviewed
 
     run = only_run(run)
-    path = out or run / "reviewed.csv"
-    reviewed = write_csv(run, path)
+    reviewed, path = write_reviewed(run, out)
     found = agreement(current(read_events(run / FILE, reviewed.labels.classes)), reviewed.labels.classes)
     console = Console(highlight=False, soft_wrap=True)
     judged = int((reviewed.reviewers > 0).sum())
-    print(f"{judged} of {len(reviewed.labels)} images are reviewed; {reviewed.unresolved.sum()} labels are unresolved.")
+    print(f"{judged} of {len(reviewed.labels)} images are reviewed; {reviewed.split.sum()} labels are unresolved.")
     for person in found["reviewers"]:
         console.print(f"{person['name']}: {_images(person['images'])}", markup=False)
     if found["shared"]:
@@ -82,6 +87,65 @@ def decisions(
         value = "not defined, since all judgements are the same" if kappa is None else f"{kappa:.2f}"
         print(f"{found['measure']}'s kappa over {_images(found['shared'])} that several people judged: {value}")
     console.print(f"Reviewed labels: {path}", markup=False)
+    console.print(f"Who decided what: {details_beside(path)}", markup=False)
+
+
+def retrain(
+    run: RunDirectory,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Where the model goes; by default RUN/retrained."),
+    ] = None,
+    held_out: Annotated[
+        float | None,
+        typer.Option(help="Share of the patients that choose thresholds; by default that of the run, or a fifth."),
+    ] = None,
+) -> None:
+    """Train a classifier from an audit or run and what people decided about it, with thresholds.
+
+    Uses the settings of the run, so that it takes about as long. Decided labels are learnt as they are. Some patients
+    are held out: by their labels, decided ones included, a threshold is chosen for each class. Interrupted, the same
+    command continues.
+
+    For example: bomd retrain labels-audit, then bomd predict labels-audit/retrained/model new_images
+    """
+    from bomd.files import read_json
+    from bomd.review.retrain import retrain as train_again
+
+    done = train_again(run, output, held_out)
+    say = Console(highlight=False, soft_wrap=True, markup=False).print
+    result = done.run.result()
+    chosen = read_json(done.model / "model.json").get("thresholds") or {}
+    there = {name: value for name, value in chosen.items() if value is not None}
+    say(
+        f"{_images(result['images']['validation'])} of held-out patients gave {len(there)} of {len(chosen)} thresholds:"
+    )
+    for name, value in chosen.items():
+        say(f"  {name}: {'too few or too uncertain labels' if value is None else f'{value:.2f}'}")
+    say(f"Model: {done.model}")
+    say(f"Report: {done.page}")
+
+
+@contextmanager
+def opened(address: str, directory: Path) -> Iterator[None]:
+    """Show an address in the browser without its token among the arguments of a process, which everybody can list.
+
+    The browser is given a file that only this user can read, and that leads to the address. It is gone afterwards.
+    """
+    import os
+    import tempfile
+    import webbrowser
+
+    handle, name = tempfile.mkstemp(dir=directory, prefix=".review-", suffix=".html")  # readable by its owner alone
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as page:
+            page.write(
+                f'<!doctype html><meta http-equiv="refresh" content="0;url={address}"><title>bomd review</title>'
+            )
+        webbrowser.open(Path(name).resolve().as_uri())
+        yield
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
 def _images(count: int) -> str:

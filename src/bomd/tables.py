@@ -48,6 +48,7 @@ class LabelTable:
         patients: (N) who the image shows; without it every image counts as its own patient.
         views: (N) projection such as PA or AP.
         origins: (N) which set a row came from, where several were put together.
+        confirmed: (N, C) labels that a person decided on: no method flags, changes or softens them.
     """
 
     ids: Text
@@ -57,6 +58,7 @@ class LabelTable:
     patients: Text | None = None
     views: Text | None = None
     origins: Text | None = None
+    confirmed: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", _text(self.ids))
@@ -70,6 +72,10 @@ class LabelTable:
             raise InputError(
                 f"Labels have shape {self.values.shape}, expected {len(self.ids)} ids by {len(self.classes)} classes."
             )
+        if self.confirmed is not None:
+            object.__setattr__(self, "confirmed", np.asarray(self.confirmed, dtype=np.bool_))
+            if self.confirmed.shape != self.values.shape:
+                raise InputError(f"Confirmed labels have shape {self.confirmed.shape}, labels {self.values.shape}.")
         _refuse_duplicates(self.ids, "id")
         _refuse_duplicates(np.asarray(self.classes, dtype=np.str_), "class")
         wrong = ~(np.isnan(self.values) | ((self.values >= 0) & (self.values <= 1)))
@@ -100,7 +106,7 @@ class LabelTable:
         return self.ids if self.patients is None else self.patients
 
     def extras(self) -> dict[str, Text]:
-        """The optional columns that are there, by name."""
+        """The optional columns of text that are there, by name."""
         columns = {name: getattr(self, name) for name in ("paths", "patients", "views", "origins")}
         return {name: column for name, column in columns.items() if column is not None}
 
@@ -110,7 +116,8 @@ class LabelTable:
         if not index.size:
             index = index.astype(np.intp)  # an empty list has no type of its own
         extras = {name: column[index] for name, column in self.extras().items()}
-        return replace(self, ids=self.ids[index], values=self.values[index], **extras)
+        confirmed = None if self.confirmed is None else self.confirmed[index]
+        return replace(self, ids=self.ids[index], values=self.values[index], confirmed=confirmed, **extras)
 
     def select(self, ids: Sequence[str] | Text) -> LabelTable:
         """The rows with these ids, in this order."""
@@ -119,11 +126,14 @@ class LabelTable:
     def align(self, classes: Sequence[str]) -> LabelTable:
         """The same rows with exactly these classes; a class that is not here becomes NaN."""
         values = np.full((len(self), len(classes)), np.nan, dtype=np.float32)
+        confirmed = None if self.confirmed is None else np.zeros(values.shape, dtype=np.bool_)
         known = {name: column for column, name in enumerate(self.classes)}
         for column, name in enumerate(classes):
             if name in known:
                 values[:, column] = self.values[:, known[name]]
-        return replace(self, classes=tuple(classes), values=values)
+                if confirmed is not None and self.confirmed is not None:
+                    confirmed[:, column] = self.confirmed[:, known[name]]
+        return replace(self, classes=tuple(classes), values=values, confirmed=confirmed)
 
     def replace(self, values: NDArray[Any]) -> LabelTable:
         """The same images and classes with other values."""
@@ -131,6 +141,8 @@ class LabelTable:
 
     def save(self, path: Path) -> None:
         columns = {"ids": self.ids, "classes": np.asarray(self.classes, dtype=np.str_), "values": self.values}
+        if self.confirmed is not None:
+            columns["confirmed"] = self.confirmed
         write_arrays(path, columns | self.extras())
 
     @classmethod

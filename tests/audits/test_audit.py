@@ -259,8 +259,8 @@ class TestTraining:
         (["labels.csv", "--set", "split=train"], "takes all rows"),
         (["labels.csv", "--set", "colour=red"], "unknown key 'colour'"),
         (["labels.csv", "--features", "gone.npy"], "Cannot read features"),
-        (["labels.csv", "--size", "4"], "need 32 to 8192"),
-        (["labels.csv", "--size", "100000"], "need 32 to 8192"),
+        (["labels.csv", "--size", "4"], "at least 32 and at most 8192"),
+        (["labels.csv", "--size", "100000"], "at least 32 and at most 8192"),
         (["labels.csv", "--minutes", "nan"], "must be a number above 0"),
     ],
 )

@@ -28,7 +28,7 @@ from bomd.files import write_json
 from bomd.measure.records import LabelRecord
 from bomd.review.decisions import FILE, Journal
 from bomd.review.evidence import Evidence, open_evidence
-from bomd.review.guard import HEADERS
+from bomd.review.guard import COOKIE, HEADERS, Guard, room_and_ticket
 from bomd.review.server import Pages, make_app
 from bomd.tables import LabelTable
 
@@ -130,7 +130,7 @@ class Browser:
     """Speaks to the application itself, so that paths arrive as they are and a fault inside it is raised here."""
 
     def __init__(self, app: Any) -> None:
-        self.app = app
+        self.app, self.room = app, app.room
         self.headers = {"host": f"127.0.0.1:{PORT}", "origin": HOME}
         self.loop = asyncio.new_event_loop()
 
@@ -152,6 +152,7 @@ class Browser:
         messages: list[dict[str, Any]] | None = None,
     ) -> Answer:
         address, _, query = path.partition("?")
+        address = self.room + address.removeprefix("/")
         query = urlencode(params) if params else query
         sent = dict(self.headers)
         if json is not None:
@@ -163,9 +164,13 @@ class Browser:
         arriving, answered = iter(messages or ()), []
 
         async def receive() -> dict[str, Any]:
+            await asyncio.sleep(0)
             if (message := next(arriving, None)) is not None:
                 return message
-            piece = next(pieces, None)
+            try:
+                piece = next(pieces, None)
+            except ConnectionError:
+                return {"type": "http.disconnect"}
             return {"type": "http.request", "body": piece or b"", "more_body": piece is not None}
 
         async def send(message: dict[str, Any]) -> None:
@@ -198,9 +203,11 @@ def client() -> Client:
     def visit(run: Path, *, cookie: bool = True) -> Iterator[Browser]:
         evidence = open_evidence(run)
         journal = Journal(run / FILE, evidence.classes)
-        browser = Browser(make_app(Pages(evidence, journal), TOKEN, PORT))
+        guard = make_app(Pages(evidence, journal), TOKEN, PORT)
+        assert isinstance(guard, Guard)
+        browser = Browser(guard)
         if cookie:
-            browser.headers["cookie"] = f"other=1; bomd-review-{PORT}={TOKEN}"
+            browser.headers["cookie"] = f"other=1; {COOKIE}={guard.ticket}"
         try:
             yield browser
         finally:
@@ -258,6 +265,18 @@ class Served:
     @property
     def port(self) -> int:
         return int(self.address.rsplit(":", 1)[1].strip("/"))
+
+    @property
+    def room(self) -> str:
+        return room_and_ticket(self.token, self.port)[0]
+
+    @property
+    def home(self) -> str:
+        return self.address + self.room.removeprefix("/")
+
+    @property
+    def cookie(self) -> str:
+        return f"{COOKIE}={room_and_ticket(self.token, self.port)[1]}"
 
 
 @pytest.fixture

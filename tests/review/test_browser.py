@@ -143,7 +143,7 @@ class Page:
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
                 asked = message["params"]["request"]["url"]
-                assert asked.startswith((address, "data:", "about:", "chrome:")), asked
+                assert asked.startswith((address, "data:", "about:", "chrome:", "chrome-untrusted:")), asked
 
 
 def standing(run: Path, reviewer: str) -> dict[str, Any]:
@@ -176,9 +176,9 @@ def test_a_review_from_first_address_to_export(
     first = page.image()
     assert first == str(evidence.record.given.ids[evidence.rows[evidence.suspicion[evidence.rows].argmax()]])
 
-    # The proposal is what the switches show, and accepting it saves it.
+    # The switches show what was given, with the proposal beside them; accepting saves the proposal.
     row = evidence.numbers[first]
-    assert page.toggles() == (evidence.proposed[row] == 1).tolist()
+    assert page.toggles() == (evidence.given[row] == 1).tolist()
     page.shoot("review.png")
     page.press("a")
     page.status("Saved: accepted")
@@ -196,10 +196,12 @@ def test_a_review_from_first_address_to_export(
     assert "press e" in page.at("status").text
     assert second not in standing(run, "Ada")
     page.press("e")
+    if page.at("conflict").is_displayed():  # "No Finding" beside a finding is asked about first
+        page.press("e")
     page.status("Saved: edited")
     assert standing(run, "Ada")[second].labels == tuple(int(value) for value in wanted)
 
-    # Undo brings the image back, undecided, with the proposal.
+    # Undo brings the image back, undecided, with the given labels.
     page.press("u")
     page.status("Undone")
     assert page.image() == second
@@ -243,10 +245,15 @@ def test_a_review_from_first_address_to_export(
     page.choose("filter-state", "undecided")
     page.wait(lambda: len(page.listed()) > 2, "list of undecided images")
     page.choose("filter-kind", "removed")
-    removing = [row for row in evidence.rows if evidence.removed[row].any() and not evidence.added[row].any()]
+    removing = [row for row in evidence.rows if evidence.removed[row].any()]
     wanted_ids = {str(evidence.record.given.ids[row]) for row in removing} - {first, second}
     page.wait(lambda: set(page.listed()) == wanted_ids, "list of images with removed labels")
-    assert all("−" in line and "+" not in line for line in page.listed("changes"))
+    assert all("−" in line for line in page.listed("changes"))
+    column = int(evidence.removed[removing].sum(axis=0).argmax())
+    page.choose("filter-class", evidence.classes[column])
+    having = {str(evidence.record.given.ids[row]) for row in evidence.rows if evidence.removed[row, column]}
+    page.wait(lambda: set(page.listed()) == having - {first, second}, "list of images that lose this finding")
+    page.choose("filter-class", "any")
     page.choose("filter-kind", "any")
     patient = str(evidence.record.given.groups[evidence.numbers[third]])
     page.at("filter-text").send_keys(patient)
@@ -267,10 +274,12 @@ def test_a_review_from_first_address_to_export(
     page.press(Keys.ESCAPE)
     page.wait(lambda: not page.at("banner").is_displayed(), "end of the comparison")
 
-    # A heat map, of a model that has learnt nothing, and none any more.
+    # A heat map, of a model that has learnt nothing, and none any more; a sign shows while the model is opened.
     page.press("h")
+    page.wait(lambda: "Opening the model" in page.at("drawing").text, "sign that a heat map is on its way")
     WebDriverWait(browser, 60).until(lambda _: browser.execute_script("return viewer.heat !== null"), "no heat map")
     assert page.at("heat").get_attribute("value") != ""
+    page.wait(lambda: not page.at("drawing").is_displayed(), "end of the sign")
     page.press("h")
     page.wait(lambda: browser.execute_script("return viewer.heat === null"), "end of the heat map")
 
@@ -292,13 +301,13 @@ def test_a_review_from_first_address_to_export(
     for key in "akaaakaa":
         page.press(key)
         page.status("Saved")
-    browser.get(f"{served.address}agreement")
+    browser.get(f"{served.home}agreement")
     page.wait(lambda: "kappa is" in page.at("summary").text, "agreement")
     assert {"Ada", "Grace"} <= {cell.text for cell in browser.find_elements(By.CSS_SELECTOR, "#reviewers th")}
     page.shoot("agreement.png")
 
     # Export: the file that the browser saves has both people's decisions.
-    browser.get(served.address)
+    browser.get(served.home)
     page.wait(lambda: page.image(), "image")
     page.ready()
     page.at("export").click()
@@ -307,7 +316,11 @@ def test_a_review_from_first_address_to_export(
     with saved.open(newline="", encoding="utf-8") as stream:
         lines = {line["id"]: line for line in csv.DictReader(stream)}
     assert len(lines) == len(evidence)
-    assert lines[first]["reviewers"] == "2"
+    page.at("details").click()
+    details = tmp_path / "downloads" / "reviewed-details.csv"
+    page.wait(details.exists, "downloaded details")
+    with details.open(newline="", encoding="utf-8") as stream:
+        assert {line["reviewers"] for line in csv.DictReader(stream) if line["id"] == first} == {"Ada|Grace"}
     decided = [int(lines[first][name]) for name in evidence.classes]
     assert decided == evidence.proposed[row].tolist()
     page.check_console()
@@ -338,7 +351,7 @@ def test_keys_decide_whatever_was_clicked_before(
         "list.dispatchEvent(new Event('change'));"
     )
     browser.execute_script(script)
-    page.wait(lambda: page.listed("added") == [] and page.listed("removed"), "filtered queue")
+    page.wait(lambda: page.listed() and all("−" in line for line in page.listed("changes")), "filtered queue")
     page.ready()
     assert browser.execute_script("return document.activeElement === document.body")
 
@@ -390,9 +403,77 @@ def test_hostile_names_stay_text(browser: webdriver.Chrome, hostile_run: Path, s
     assert page.image() in set(open_evidence(hostile_run).record.given.ids.tolist())
     page.press("a")
     page.status("Saved")
-    browser.get(f"{served.address}agreement")
+    browser.get(f"{served.home}agreement")
     page.wait(lambda: page.at("summary").text, "agreement")
     assert name in [cell.text for cell in browser.find_elements(By.CSS_SELECTOR, "#reviewers th")]
     assert browser.title.startswith("Agreement in")
     assert browser.execute_script("return [...document.querySelectorAll('[onerror], body script')].length") == 0
+    page.check_console()
+
+
+def test_no_finding_beside_a_finding_is_saved_only_when_meant(
+    browser: webdriver.Chrome, run: Path, serve: Callable[[Path], Any]
+) -> None:
+    served, evidence = serve(run), open_evidence(run)
+    page = Page(browser)
+    browser.get(f"{served.address}?token={served.token}")
+    page.introduce("Ada")
+    first = page.image()
+    nothing = evidence.classes.index("No Finding")
+    given = evidence.given[evidence.numbers[first]]
+    page.wait(lambda: page.toggles(), "switches")
+    switches = browser.find_elements(By.CSS_SELECTOR, "#labels [role=switch]")
+    other = 0 if given[nothing] == 1 else nothing
+    assert not page.at("conflict").is_displayed()
+    switches[other].click()
+    page.wait(lambda: page.at("conflict").is_displayed(), "warning")
+    assert "No Finding together with" in page.at("conflict").text
+    page.press("e")
+    assert page.at("status").text.startswith("Not saved yet: press e again to save No Finding together with")
+    assert standing(run, "Ada") == {}
+    page.press("e")
+    page.status("Saved: edited")
+    wanted = given.copy()
+    wanted[other] = 1 - wanted[other]  # what was given, and the one change; nothing of the proposal
+    assert standing(run, "Ada")[first].labels == tuple(wanted.tolist())
+
+
+def test_files_are_shown_with_what_is_known_about_them(
+    browser: webdriver.Chrome, run: Path, serve: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """Originals of 128 px where the run packed 32 px; no patient is made up; a file that changed is not shown."""
+    from dataclasses import replace
+
+    import numpy as np
+    from PIL import Image
+
+    from bomd.data.datasets import phantom
+    from bomd.data.store import pack
+    from bomd.measure.records import LabelRecord
+
+    record = LabelRecord.load(run / "labels.npz")
+    evidence = open_evidence(run)
+    order = evidence.rows[np.argsort(-evidence.suspicion[evidence.rows], kind="stable")]
+    files = [tmp_path / f"{name}.png" for name in record.given.ids]
+    for file, pixels in zip(files, np.asarray(phantom.render(record.given.ids, 128)), strict=True):
+        Image.fromarray(pixels).save(file)
+    given = replace(record.given, paths=np.asarray([str(file) for file in files]), patients=record.given.ids)
+    replace(record, given=given).save(run / "labels.npz")
+    shutil.rmtree(run / "images")
+    pack(given, run / "images", 32)
+    Image.new("L", (90, 90), 255).save(files[order[1]])
+    served = serve(run)
+    page = Page(browser)
+    browser.get(f"{served.address}?token={served.token}")
+    page.introduce("Ada")
+    assert page.image() == str(given.ids[order[0]])
+    assert browser.execute_script("return viewer.source.width") == 128
+    assert page.at("image-facts").text.startswith("suspicion")
+    assert page.at("filter-text-name").text == "Image"
+    page.press("n")
+    page.wait(lambda: page.image() == str(given.ids[order[1]]), "second image")
+    page.ready()
+    assert browser.execute_script("return viewer.source.width") == 32
+    assert "packed picture, 32 px" in page.at("image-facts").text
+    assert "has changed since the run" in page.at("picture-note").text
     page.check_console()

@@ -10,10 +10,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from bomd import cli_review
+from bomd import cli_review, runs
 from bomd.cli import main
 from bomd.errors import InputError
-from bomd.measure.records import LabelRecord
+from bomd.files import read_json, write_json
+from bomd.measure.records import LabelRecord, load_predictions
 from bomd.review.decisions import FILE, Event, Journal
 from bomd.review.evidence import only_run, open_evidence
 from bomd.review.queue import plain_labels
@@ -42,8 +43,10 @@ def test_decisions_of_two_people_are_written_and_counted(run: Path, tmp_path: Pa
     assert "Ada: 3 images" in said
     assert "Grace [b]: 3 images" in said
     assert "Cohen's kappa over 3 images that several people judged: " in said
-    with (tmp_path / "mine.csv").open(newline="", encoding="utf-8") as stream:
-        assert sum(line["reviewers"] == "2" for line in csv.DictReader(stream)) == 3
+    with (tmp_path / "mine-details.csv").open(newline="", encoding="utf-8") as stream:
+        lines = list(csv.DictReader(stream))
+    assert len({line["id"] for line in lines}) == 3
+    assert {line["reviewers"] for line in lines} == {"Ada|Grace [b]"}
 
 
 def test_without_decisions_the_given_labels_are_written(run: Path) -> None:
@@ -134,3 +137,69 @@ def bomd(*words: str) -> None:
     with pytest.raises(SystemExit) as stop:
         main(list(words))
     assert not stop.value.code
+
+
+def test_no_process_is_started_with_the_token_among_its_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The browser gets a file that leads to the address; only its owner can read it, and it is gone afterwards."""
+    shown: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda address: shown.append(address) or True)
+    with cli_review.opened("http://127.0.0.1:1/?token=secret", tmp_path):
+        (file,) = tmp_path.iterdir()
+        assert shown == [file.as_uri()]
+        assert file.stat().st_mode & 0o077 == 0
+        assert "http://127.0.0.1:1/?token=secret" in file.read_text(encoding="utf-8")
+    assert not list(tmp_path.iterdir())
+
+
+TINY = """
+method = "bce"
+validation = 0.0
+[images]
+size = 32
+[train]
+dataset = "phantom"
+count = 60
+[fit]
+backbone = "small"
+weights = "none"
+epochs = 1
+batch = 16
+"""
+
+
+def test_one_command_from_decisions_to_a_model_with_thresholds(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    bomd("run", str(tmp_path / "tiny.toml"), "--runs", str(tmp_path / "runs"))
+    run = only_run(tmp_path / "runs")
+    with pytest.raises(InputError, match="Nobody has decided anything yet"):
+        cli_review.retrain(run)
+    given = LabelRecord.load(run / "labels.npz").given
+    flipped = tuple(int(1 - value) for value in given.values[0])
+    journal = Journal(run / FILE, given.classes)
+    journal.submit(Event("Ada", str(given.ids[0]), "edit", flipped)).result(timeout=20)
+    journal.close()
+    bomd("retrain", str(run), "--held-out", "0.3")
+    model = read_json(run / "retrained" / "model" / "model.json")
+    assert set(model["thresholds"]) == set(given.classes)
+    after = only_run(tmp_path / "runs" / "run-retrained")
+    record = LabelRecord.load(after / "labels.npz").given
+    assert 0 < len(record) < len(given)  # the others choose thresholds
+    held_out, _ = load_predictions(after / "predictions.npz")["validation"]
+    assert len(record) + len(held_out) == len(given)
+    (own,) = [table.select(given.ids[:1]).values[0] for table in (record, held_out) if given.ids[0] in table.ids]
+    assert own.tolist() == list(flipped)
+    with pytest.raises(InputError, match="between 0 and 1"):
+        cli_review.retrain(run, held_out=1.5)
+
+
+def test_nothing_can_be_retrained_where_nothing_was_trained(run: Path) -> None:
+    evidence = open_evidence(run)
+    journal = Journal(run / FILE, evidence.classes)
+    image = str(evidence.record.given.ids[0])
+    journal.submit(Event("Ada", image, "keep", plain_labels(evidence.given[0]))).result(timeout=20)
+    journal.close()
+    write_json(run / "config.json", {"format": runs.FORMAT, "config": {"method": "features"}})
+    with pytest.raises(InputError, match="trained nothing"):
+        cli_review.retrain(run)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from bomd.errors import InputError
-from bomd.review.decisions import FILE, Event, Journal, current, only_server, read_events
+from bomd.review.decisions import FILE, RESCUED, Event, Journal, current, only_server, read_events
 
 CLASSES = ("Mass", "Edema")
 
@@ -163,12 +163,12 @@ def test_a_second_server_is_told_about_the_first(tmp_path: Path) -> None:
 def post(served: Any, path: str, body: dict[str, Any]) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)
     headers = {
-        "cookie": f"bomd-review-{served.port}={served.token}",
+        "cookie": served.cookie,
         "origin": f"http://127.0.0.1:{served.port}",
         "content-type": "application/json",
     }
     try:
-        connection.request("POST", path, json.dumps(body), headers)
+        connection.request("POST", served.room + path.removeprefix("/"), json.dumps(body), headers)
         answer = connection.getresponse()
         return answer.status, answer.read()
     finally:
@@ -220,6 +220,26 @@ def test_a_second_command_on_the_same_run_says_so(run: Path, serve: Callable[[Pa
     with pytest.raises(InputError, match=f"under review already .process {served.process.pid} at {served.address}"):
         review(run)
     assert served.process.poll() is None
+
+
+@pytest.mark.parametrize("harm", ["removed", "replaced", "log"])
+def test_a_file_that_goes_away_under_the_server_takes_no_decision_with_it(tmp_path: Path, harm: str) -> None:
+    """What would go into a file without a name is not acknowledged, and what was there before is rescued."""
+    path = tmp_path / FILE
+    journal = Journal(path, CLASSES)
+    journal.submit(Event("Ada", "a", "keep", (1, 0))).result(timeout=20)
+    if harm == "log":
+        path.with_name(f"{FILE}-wal").unlink()
+    else:
+        path.unlink()
+    if harm == "replaced":
+        Journal(path, CLASSES).close()
+    for _ in range(2):
+        with pytest.raises(InputError, match=rf"Not saved .* {'replaced' if harm == 'replaced' else 'removed'}"):
+            journal.submit(Event("Ada", "b", "keep", (1, 0))).result(timeout=20)
+    journal.close()
+    if harm != "replaced":
+        assert [event.image for event in read_events(tmp_path / RESCUED, CLASSES)] == ["a"]
 
 
 def test_nobody_else_may_read_decisions(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from bomd.measure.proposals import propose
 from bomd.measure.records import LabelRecord
 from bomd.measure.suspicion import suspicion_of
 from bomd.review.evidence import UNKNOWN, only_run, open_evidence, png, tint
-from bomd.review.export import read_reviewed, to_csv
+from bomd.review.export import as_details, as_table, read_reviewed
+from bomd.review.pictures import Pictures
 from bomd.tables import NO_FINDING, Flags, LabelTable
 
 GIVEN = np.asarray([[1, 0], [0, 1], [0, 1], [np.nan, 0]], dtype=np.float32)
@@ -86,7 +87,21 @@ def test_patients_are_named_as_in_their_table(tmp_path: Path) -> None:
     config = Config(train={"dataset": "folder", "root": "/home/ada/x-rays"})
     shutil.copy(runs.start(tmp_path / "runs", config).directory / "config.json", run)
     assert [open_evidence(run).facts(row)["patient"] for row in range(4)] == ["7", "a:b", "other:7", "8"]
-    assert "/home/ada" not in to_csv(read_reviewed(run))
+    assert "/home/ada" not in as_table(read_reviewed(run), None) + as_details(read_reviewed(run))
+
+
+def test_an_image_without_a_patient_has_none(tmp_path: Path) -> None:
+    """A run counts each image as its own patient where none is named; that is nothing to show to people."""
+    run = four(tmp_path / "run")
+    record = LabelRecord.load(run / "labels.npz")
+    unknown = replace(record.given, patients=np.asarray([f"/data:{name}" for name in record.given.ids]))
+    LabelRecord(unknown, record.proposed, flags=record.flags).save(run / "labels.npz")
+    config = Config(train={"dataset": "folder", "root": "/data"})
+    shutil.copy(runs.start(tmp_path / "runs", config).directory / "config.json", run)
+    evidence = open_evidence(run)
+    assert evidence.patients is None
+    assert evidence.facts(0)["patient"] is None
+    assert as_table(read_reviewed(run), None).splitlines()[0] == "id,Mass,Edema"
 
 
 def test_a_margin_without_end_is_not_known(tmp_path: Path) -> None:
@@ -127,25 +142,30 @@ def test_facts_of_an_image(tmp_path: Path) -> None:
     ]
 
 
-def test_pictures_are_packed_unless_originals_are_asked_for(tmp_path: Path) -> None:
+def test_the_file_is_shown_as_long_as_it_is_what_the_run_judged(tmp_path: Path) -> None:
     run = four(tmp_path / "run")
-    assert open_evidence(run).pixels(1).tolist() == np.arange(16, 32).reshape(4, 4).tolist()
+    assert Pictures(open_evidence(run)).shown(1).pixels.tolist() == np.arange(16, 32).reshape(4, 4).tolist()
     with pytest.raises(InputError, match="names no image files"):
         open_evidence(run, originals=True)
     files = [tmp_path / f"wide{row}.png" for row in range(4)]
     for row, file in enumerate(files):
         Image.fromarray(np.full((30, 50), 7 + row, dtype=np.uint8)).save(file)
     record = LabelRecord.load(run / "labels.npz")
-    paths = np.asarray([str(file) for file in files])
-    given = LabelTable(record.given.ids, record.given.classes, GIVEN, paths=paths, patients=record.given.groups)
+    given = replace(record.given, paths=np.asarray([str(file) for file in files]))
     LabelRecord(given, record.proposed, flags=record.flags, neighbours=NEIGHBOURS).save(run / "labels.npz")
     store = pack(given, run / "packed", 4)
     write_json(run / "images.json", {"store": "packed", "size": 4, "fingerprint": store.fingerprint})
-    evidence = open_evidence(run, originals=True)
-    assert evidence.pixels(2).shape == (30, 50)
-    assert evidence.packed(2).shape == (4, 4)
-    Image.fromarray(np.full((30, 50), 99, dtype=np.uint8)).save(files[2])
-    assert evidence.pixels(2).tolist() == [[9] * 4] * 4, "the picture that was judged, not the one that took its name"
+    Image.fromarray(np.full((30, 50), 99, dtype=np.uint8)).save(files[2])  # replaced since
+    files[3].unlink()
+    for asked in (None, True):
+        shown = [Pictures(open_evidence(run, originals=asked)).shown(row) for row in range(4)]
+        assert [picture.original for picture in shown] == [True, True, False, False]
+        assert [picture.pixels.shape for picture in shown] == [(30, 50), (30, 50), (4, 4), (4, 4)]
+        assert shown[2].pixels.tolist() == [[9] * 4] * 4, "the picture that was judged"
+        assert "has changed since the run" in shown[2].why
+        assert "not there any more" in shown[3].why
+    packed = Pictures(open_evidence(run, originals=False)).shown(0)
+    assert (packed.original, packed.why, packed.pixels.shape) == (False, "", (4, 4))
     write_json(run / "images.json", {"store": "packed", "size": 4, "fingerprint": "another"})
     with pytest.raises(InputError, match="other images than this run was made from"):
         open_evidence(run)

@@ -1,9 +1,10 @@
-"""Reviewed labels: the majority decides, given labels stay beside them to the bit."""
+"""Reviewed labels: the majority decides, and the table goes back as it came, with the details beside it."""
 
 from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from bomd.data.datasets.corrected import correct
 from bomd.errors import InputError
 from bomd.review.decisions import FILE, Event, Journal
 from bomd.review.evidence import open_evidence
-from bomd.review.export import merge, read_reviewed, reviewed_labels, to_csv, write_csv
+from bomd.review.export import as_details, as_table, merge, read_reviewed, reviewed_labels, write_reviewed
 from bomd.review.queue import plain_labels
 from bomd.tables import LabelTable
 
@@ -41,45 +42,69 @@ def test_the_majority_decides_and_a_split_keeps_the_given_label() -> None:
     assert merge(GIVEN, people).labels.values[0].tolist() == [0, 1]
     two = merge(GIVEN, {name: people[name] for name in "AC"})
     assert two.labels.values[0].tolist() == [1, 1]  # split on Mass, which was given as 1
-    assert two.unresolved.tolist() == [1, 0, 0]
+    assert two.split.tolist() == [[True, False], [False, False], [False, False]]
+    assert two.labels.confirmed.tolist() == [[False, True], [False, False], [False, False]]  # type: ignore[union-attr]
 
 
-def test_confirming_leaves_soft_and_unknown_labels_as_they_were() -> None:
+def test_a_decided_label_is_yes_or_no_and_an_unknown_one_stays_unknown() -> None:
     kept = merge(GIVEN, {"Ada": said("Ada", b=(1, None), c=(0, 0))})
-    assert np.array_equal(kept.labels.values, GIVEN.values, equal_nan=True)
+    assert np.array_equal(kept.labels.values[1:], [[1, np.nan], [0, 0]], equal_nan=True)  # 0.7, blank; 0.1, a third
+    assert kept.labels.confirmed.tolist() == [[False, False], [True, False], [True, True]]  # type: ignore[union-attr]
     changed = merge(GIVEN, {"Ada": said("Ada", b=(0, 1), c=(1, 0))})
-    assert changed.labels.values[1:].tolist() == [[0, 1], [1, GIVEN.values[2, 1]]]
+    assert changed.labels.values[1:].tolist() == [[0, 1], [1, 0]]
 
 
-def test_csv_reads_back_to_the_bit() -> None:
+def test_what_was_confirmed_before_stays_so_until_people_are_split() -> None:
+    before = replace(GIVEN, confirmed=np.asarray([[True, True], [True, False], [False, False]]))
+    again = merge(before, {"Ada": said("Ada", a=(0, 0)), "Bob": said("Bob", a=(1, 0))})
+    assert again.labels.confirmed.tolist() == [[False, True], [True, False], [False, False]]  # type: ignore[union-attr]
+
+
+def test_a_table_of_our_own_reads_back_to_the_bit() -> None:
     reviewed = merge(GIVEN, {"Ada": said("Ada", a=(0, 1))})
-    lines = list(csv.reader(io.StringIO(to_csv(reviewed))))
-    assert lines[0] == ["id", "patient", "reviewers", "unresolved", "Mass", "Edema", "given:Mass", "given:Edema"]
-    assert lines[1] == ["a", "p,1", "1", "0", "0", "1", "1", "0"]
-    assert lines[2] == ["b", 'p"2', "0", "0", "0.7", "", "0.7", ""]
-    numbers = np.asarray([[float(cell or "nan") for cell in line[6:]] for line in lines[1:]], dtype=np.float32)
-    assert np.array_equal(numbers, GIVEN.values, equal_nan=True)
+    lines = list(csv.reader(io.StringIO(as_table(reviewed, None))))
+    assert lines[:3] == [["id", "patient", "Mass", "Edema"], ["a", "p,1", "0", "1"], ["b", 'p"2', "0.7", ""]]
+    numbers = np.asarray([[float(cell or "nan") for cell in line[2:]] for line in lines[2:]], dtype=np.float32)
+    assert np.array_equal(numbers, GIVEN.values[1:], equal_nan=True)
 
 
-def test_no_cell_is_a_formula_and_the_file_still_finds_its_images(tmp_path: Path) -> None:
+def test_details_say_who_when_and_what_was_given() -> None:
+    one = {"a": Event("Ada|x", "a", "edit", (0, 1), time="2026-01-02"), "b": Event("Ada|x", "b", "skip")}
+    two = {"a": Event("Bob", "a", "keep", (1, 1), time="2026-01-03")}
+    lines = list(csv.DictReader(io.StringIO(as_details(merge(GIVEN, {"Ada|x": one, "Bob": two})))))
+    assert [(line["id"], line["class"], line["given"], line["decided"]) for line in lines] == [
+        ("a", "Mass", "1", "1"),
+        ("a", "Edema", "0", "1"),
+    ]
+    assert [line["unresolved"] for line in lines] == ["1", "0"]
+    assert {(line["reviewers"], line["time"]) for line in lines} == {("Ada\\|x|Bob", "2026-01-03")}
+
+
+def test_no_cell_is_a_formula_and_the_files_still_find_their_images(tmp_path: Path) -> None:
     table = LabelTable(
         np.asarray(["=HYPERLINK(1)", "+1", "-1"]),
         ("@Mass", "Edema"),
         np.zeros((3, 2), dtype=np.float32),
         patients=np.asarray(["=1+1", "-p", "p"]),
     )
-    text = to_csv(merge(table, {"Ada": said("Ada", **{"=HYPERLINK(1)": (1, 0)})}))
+    reviewed = merge(table, {"=Eve": said("=Eve", **{"=HYPERLINK(1)": (1, 0)})})
+    text, details = as_table(reviewed, None), as_details(reviewed)
     lines = list(csv.reader(io.StringIO(text)))
     assert [line[:2] for line in lines[1:]] == [["'=HYPERLINK(1)", "'=1+1"], ["+1", "'-p"], ["-1", "p"]]
-    assert lines[0][4] == "'@Mass"
+    assert lines[0][2] == "'@Mass"
+    assert all(line[4] == "'=Eve" for line in list(csv.reader(io.StringIO(details)))[1:])
     (tmp_path / "reviewed.csv").write_text(text, encoding="utf-8")
-    assert correct(table, tmp_path / "reviewed.csv").values.tolist() == [[1, 0], [0, 0], [0, 0]]
+    (tmp_path / "reviewed-details.csv").write_text(details, encoding="utf-8")
+    for name in ("reviewed.csv", "reviewed-details.csv"):
+        found = correct(table, tmp_path / name)
+        assert found.values.tolist() == [[1, 0], [0, 0], [0, 0]]
+        assert found.confirmed.tolist() == [[True, True], [False, False], [False, False]]  # type: ignore[union-attr]
 
 
 def test_a_class_that_is_called_like_a_column_is_refused() -> None:
     table = LabelTable(GIVEN.ids, ("id", "Edema"), GIVEN.values)
     with pytest.raises(InputError, match="rename"):
-        to_csv(merge(table, {}))
+        as_table(merge(table, {}), None)
 
 
 def test_a_run_without_decisions_gives_the_given_labels(run: Path) -> None:
@@ -94,13 +119,18 @@ def test_decisions_of_a_run_come_out_by_id(run: Path, tmp_path: Path) -> None:
     image = str(evidence.record.given.ids[row])
     journal = Journal(run / FILE, evidence.classes)
     journal.submit(Event("Ada", image, "accept", plain_labels(evidence.proposed[row]))).result(timeout=20)
-    reviewed = write_csv(run, tmp_path / "out" / "reviewed.csv")  # while a server could be at work
+    (tmp_path / "out").mkdir()
+    reviewed, path = write_reviewed(run, tmp_path / "out" / "mine.csv")  # while a server could be at work
     assert reviewed.labels.values[row].tolist() == evidence.proposed[row].tolist()
     others = np.arange(len(evidence)) != row
     assert np.array_equal(reviewed.labels.values[others], evidence.record.given.values[others], equal_nan=True)
-    with (tmp_path / "out" / "reviewed.csv").open(newline="", encoding="utf-8") as stream:
+    with path.open(newline="", encoding="utf-8") as stream:
         lines = {line["id"]: line for line in csv.DictReader(stream)}
-    assert lines[image]["reviewers"] == "1"
+    assert [int(lines[image][name]) for name in evidence.classes] == evidence.proposed[row].tolist()
+    with (tmp_path / "out" / "mine-details.csv").open(newline="", encoding="utf-8") as stream:
+        details = list(csv.DictReader(stream))
+    assert {(line["id"], line["reviewers"]) for line in details} == {(image, "Ada")}
+    assert [line["class"] for line in details] == list(evidence.classes)
     journal.submit(Event("Ada", "unheard of", "skip")).result(timeout=20)
     journal.close()
     with pytest.raises(InputError, match="unheard of"):

@@ -15,7 +15,7 @@ import pytest
 
 from bomd.review.decisions import FILE, Journal, read_events
 from bomd.review.evidence import Evidence, open_evidence
-from bomd.review.guard import HEADERS, LARGEST_BODY
+from bomd.review.guard import COOKIE, HEADERS, LARGEST_BODY, room_and_ticket
 from bomd.review.server import MOST_REVIEWERS, PAGES, Pages
 
 PORT, TOKEN = 5005, "right-token_0123456789abcdefghij"  # those of the client
@@ -28,20 +28,28 @@ def test_the_first_address_gives_a_strict_cookie(run: Path, client: Any, refused
     with client(run, cookie=False) as page:
         for path in ("/", "/api/run", "/picture/0", "/static/review.js", "/export.csv", "/nowhere"):
             refused(page.get(path), 403)
+        refused(page.get(f"/api/run?token={TOKEN}"), 403)  # no other page takes it from the address
+        room, page.room = page.room, "/"
+        for path in ("/", "/api/run", "/static/review.js", f"{room[:-2]}0/", "//"):
+            refused(page.get(path), 403)
         for wrong in ("", "x", TOKEN[:-1], TOKEN + "x", "%ff%00", "é"):
             refused(page.get("/", params={"token": wrong}), 403)
-        refused(page.get(f"/api/run?token={TOKEN}"), 403)  # no other page takes it from the address
         answer = page.get(f"/?token={TOKEN}")
+        page.room = room
         assert answer.status_code == 200
         cookie = answer.headers["set-cookie"].lower()
         assert "httponly" in cookie
         assert "samesite=strict" in cookie
         assert "domain" not in cookie
         assert TOKEN not in answer.text
+        assert TOKEN.lower() not in cookie  # what other servers on this machine may get to see does not open this one
+        assert f"path={room}" in cookie  # and they do not: browsers send it to no other path, whatever the port
+        assert len(room) == 34
         page.headers["cookie"] = answer.headers["set-cookie"].partition(";")[0]
         assert page.get("/").status_code == 200
-        for value in (TOKEN + "x", "", TOKEN.upper(), f'"{TOKEN}"'):
-            page.headers["cookie"] = f"bomd-review-{PORT}={value}"
+        ticket = room_and_ticket(TOKEN, PORT)[1]
+        for value in (ticket + "0", "", TOKEN, f'"{ticket}"', room_and_ticket(TOKEN, PORT + 1)[1]):
+            page.headers["cookie"] = f"{COOKIE}={value}"
             refused(page.get("/"), 403)
 
 
@@ -231,7 +239,7 @@ def test_hostile_text_is_data(hostile_run: Path, client: Any, decide: Any) -> No
         assert page.get("/api/image/0").json()["id"] == str(evidence.record.given.ids[0])
         lines = list(csv.reader(io.StringIO(page.get("/export.csv").text)))
         assert [line[0] for line in lines[1:]] == evidence.record.given.ids.tolist()
-        assert lines[0][4 : 4 + len(evidence.classes)] == list(evidence.classes)
+        assert lines[0][2:] == list(evidence.classes)
         found = page.get("/api/queue", params={"text": "<SCRIPT>"}).json()
         assert all("<script>" in item["id"] + item["patient"] for item in found["items"])
 

@@ -43,6 +43,7 @@ def six() -> Any:
         suspicion=np.asarray([1, 3, 2.5, 3, 2, 0.5], dtype=np.float32),
         numbers={name: row for row, name in enumerate("abcdef")},
         classes=("Mass", "Edema"),
+        patient=lambda row: str(table.groups[row]),
     )
 
 
@@ -100,13 +101,22 @@ def test_filters() -> None:
     desk = Desk(Queue(six()))
     assert {kind: names(desk, kind=kind) for kind in KINDS} == {
         "any": "bdceaf",
-        "added": "ea",
-        "removed": "b",
+        "added": "ceaf",
+        "removed": "bcf",
         "both": "cf",
         "none": "d",
     }
     assert names(desk, column=0) == "bceaf"
     assert names(desk, column=1) == "cef"
+    # By label: what is added or removed is the class that was asked for, whatever else changes on the image.
+    assert {kind: names(desk, column=1, kind=kind) for kind in KINDS} == {
+        "any": "cef",
+        "added": "ef",
+        "removed": "c",
+        "both": "cf",
+        "none": "bda",
+    }
+    assert names(desk, column=0, kind="added") == "cea"
     assert names(desk, text="p2") == "dc"
     assert names(desk, text="F") == "f"
     assert names(desk, text="nobody") == ""

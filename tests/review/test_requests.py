@@ -114,8 +114,8 @@ def test_broken_http_is_refused_by_a_server_that_lives_on(run: Path, serve: Call
             assert not answer or answer.startswith(b"HTTP/1.1 4"), (message[:80], answer[:80])
             assert b"Traceback" not in answer
     with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
-        head = f"GET /api/run HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
-        connection.sendall(f"{head}Cookie: bomd-review-{served.port}={served.token}\r\n\r\n".encode())
+        head = f"GET {served.room}api/run HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
+        connection.sendall(f"{head}Cookie: {served.cookie}\r\n\r\n".encode())
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
     served.process.terminate()
     said, _ = served.process.communicate(timeout=20)

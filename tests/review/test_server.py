@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from bomd.review import server
 from bomd.review.decisions import FILE, current, read_events
 from bomd.review.evidence import Evidence, open_evidence
 
@@ -31,7 +33,14 @@ def test_the_queue_and_its_evidence(page: Any, evidence: Evidence) -> None:
     assert len(facts["neighbours"]) == 10
     facts = page.get("/api/run").json()
     assert facts["classes"] == list(evidence.classes)
-    assert facts["has"] == {"scores": True, "classifier": True, "votes": True, "heat": False}
+    assert facts["has"] == {
+        "patients": True,
+        "files": False,
+        "scores": True,
+        "classifier": True,
+        "votes": True,
+        "heat": False,
+    }
 
 
 def test_pictures_are_the_packed_images(page: Any, evidence: Evidence) -> None:
@@ -93,8 +102,13 @@ def test_agreement_and_export(page: Any, evidence: Evidence, decide: Any) -> Non
     answer = page.get("/export.csv")
     assert answer.headers["content-disposition"] == 'attachment; filename="reviewed.csv"'
     line = list(csv.DictReader(io.StringIO(answer.text)))[row]
-    assert line["reviewers"] == "2"
-    assert int(line["unresolved"]) == (evidence.proposed[row] != evidence.given[row]).sum()
+    assert [int(line[name]) for name in evidence.classes] == evidence.given[row].tolist()  # they disagree
+    answer = page.get("/details.csv")
+    assert answer.headers["content-disposition"] == 'attachment; filename="reviewed-details.csv"'
+    lines = list(csv.DictReader(io.StringIO(answer.text)))
+    assert {line["reviewers"] for line in lines} == {"Ada|Grace"}
+    split = [line["class"] for line in lines if line["unresolved"] == "1"]
+    assert split == [evidence.classes[c] for c in np.flatnonzero(evidence.proposed[row] != evidence.given[row])]
 
 
 def test_a_heat_map_needs_a_model(page: Any, run: Path, refused: Any) -> None:
@@ -125,3 +139,37 @@ def test_an_image_outside_the_queue_can_be_decided_but_is_no_progress(
     row = int(np.setdiff1d(np.arange(len(evidence)), evidence.rows)[0])
     assert decide(page, evidence, row, "keep").json()["progress"]["decided"] == 0
     assert page.post("/api/undo", json={"reviewer": "Ada"}).json()["progress"]["decided"] == 0
+
+
+def test_a_tab_that_is_closed_during_a_request_is_no_fault(
+    page: Any, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The browser is gone before its decision has come in whole: nothing is saved, and nothing is complained about."""
+
+    def pieces() -> Iterator[bytes]:
+        yield b'{"reviewer": "Ada", '
+        raise ConnectionError
+
+    page.post("/api/decide", content=pieces(), headers={"content-type": "application/json"})
+    assert read_events(run / FILE, open_evidence(run).classes) == []
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_body_that_never_ends_is_not_waited_for(page: Any, refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "PATIENCE", 0.05)
+
+    def pieces() -> Iterator[bytes]:
+        while True:
+            time.sleep(0.02)
+            yield b" "
+
+    refused(page.post("/api/decide", content=pieces(), headers={"content-type": "application/json"}), 408)
+
+
+def test_a_removed_file_of_decisions_is_an_error_and_no_decision(
+    page: Any, evidence: Evidence, run: Path, decide: Any, refused: Any
+) -> None:
+    row = int(evidence.rows[0])
+    (run / FILE).unlink()
+    refused(decide(page, evidence, row), 507)
+    assert page.get(f"/api/image/{row}?reviewer=Ada").json()["decision"] is None

@@ -18,8 +18,10 @@ from bomd.audits.choose import NEIGHBOURS, SMALLEST, Choice, choose, explain
 from bomd.audits.columns import LAST, cells, names
 from bomd.audits.features import METHOD, read_features, run_on_features
 from bomd.audits.given import Given, read_given
+from bomd.audits.kept import keep
 from bomd.config import LARGEST_SIZE, Config, ImageSettings
 from bomd.data.datasets import folder
+from bomd.data.datasets.corrected import confirmed_details, details_beside, digest_of
 from bomd.data.images import read_image
 from bomd.data.store import Store, open_store
 from bomd.data.verify import verify_tables
@@ -190,11 +192,14 @@ def plan(
         raise InputError(f"{given.name} has {len(labels)} image: an audit compares images, so at least 2 are needed.")
     checks = verify_tables({"labels": labels}).checks
     notes += [f"{check.name}: {check.message}" for check in checks if not check.ok]
+    notes += confirmed_note(labels)
     notes += [f"{len(given.missing)} rows have no image and are left out."] if given.missing else []
     notes += [f"{given.repeated} rows repeat an id and are left out."] if given.repeated else []
     files = [Path(str(path)).stat() for path in labels.paths] if labels.paths is not None else []
     state = np.asarray([(file.st_size, file.st_mtime_ns) for file in files])
     request = fingerprint(labels.ids, list(labels.classes), labels.values, labels.groups, labels.paths, state, seed)
+    if labels.confirmed is not None:
+        request = fingerprint(request, labels.confirmed)
     vectors, choice = None, None
     if features is not None:
         vectors = read_features(Path(features), given.labels.ids, given.rows, len(given.records.rows))
@@ -226,6 +231,7 @@ def carry_out(plan: Plan) -> Audit:
         else:
             assert plan.vectors is not None
             run = run_on_features(config, plan.vectors, plan.labels.ids, root)
+    keep(plan.given, run.directory)
     record = LabelRecord.load(run.directory / "labels.npz")
     left_out = dict.fromkeys(plan.given.missing, "There is no image of that name.")
     found = Audit(plan.output, run, record, suspicion_of(record), left_out, plan.notes)
@@ -250,7 +256,19 @@ def complete(labels: LabelTable) -> tuple[LabelTable, list[str]]:
     nothing = np.where(positive, 0, np.where(unknown, np.nan, 1)).astype(np.float32)
     values = np.concatenate([labels.values, nothing[:, None]], axis=1)
     note = f'"{NO_FINDING}" was added as a class, so that images without a positive label can be judged too.'
-    return replace(labels, classes=(*labels.classes, NO_FINDING), values=values), [note]
+    confirmed = labels.confirmed
+    if confirmed is not None:  # it follows from the others, so that it is as certain as they are
+        settled = confirmed.all(axis=1) | (confirmed & (labels.values >= 0.5)).any(axis=1)
+        confirmed = np.column_stack([confirmed, settled])
+    return replace(labels, classes=(*labels.classes, NO_FINDING), values=values, confirmed=confirmed), [note]
+
+
+def confirmed_note(labels: LabelTable) -> list[str]:
+    """How many labels people decided on, if any."""
+    if labels.confirmed is None:
+        return []
+    images = int(labels.confirmed.any(axis=1).sum())
+    return [f"{int(labels.confirmed.sum())} labels of {images} images are as people decided: they are not questioned."]
 
 
 def _config(plan: Plan, root: Path) -> Config:
@@ -268,6 +286,10 @@ def _config(plan: Plan, root: Path) -> Config:
         "id_column": _ID,
         "patient_column": _PATIENT,
     }
+    if plan.labels.confirmed is not None:
+        file = details_beside(tables / name)
+        write_text(file, confirmed_details(plan.labels))
+        train |= {"labels_from": str(file), "labels_digest": digest_of(file)}
     if plan.choice is not None:
         return plan.choice.config("audit", train, len(plan.labels), plan.seed)
     return Config(

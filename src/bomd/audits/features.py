@@ -16,10 +16,12 @@ from bomd.data import datasets
 from bomd.data.store import Store
 from bomd.errors import InputError
 from bomd.files import write_json
+from bomd.measure.confirmed import keep_confirmed
 from bomd.measure.evaluate import evaluate
 from bomd.measure.experiment import pack_images, skipped_images
 from bomd.measure.records import LabelRecord, choose_examples, save_predictions
 from bomd.measure.suspicion import suspicion_of
+from bomd.methods.base import Prepared
 from bomd.methods.bomd import outvoted
 from bomd.tables import Floats, Text, rows_of
 
@@ -86,8 +88,8 @@ def run_on_features(config: Config, features: Floats, ids: Text, root: Path) -> 
     found = nearest_images(own, count)
     votes = neighbour_mean(given.values, found).astype(np.float32)
     flags = outvoted(votes, given)
-    proposed = relabel(given, found, flags.noisy)
-    record = LabelRecord(given, proposed, flags=flags, neighbours=found.indices, scores=votes)
+    kept = keep_confirmed(Prepared(relabel(given, found, flags.noisy).values, flags), given)
+    record = LabelRecord(given, given.replace(kept.targets), flags=kept.flags, neighbours=found.indices, scores=votes)
     _write(this, record, store, config, started, skipped_images({"train": source}))
     return this
 

@@ -7,7 +7,7 @@ import csv
 import io
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ import pandas as pd
 from bomd.audits.columns import names
 from bomd.data.cells import csv_line, harmless
 from bomd.data.datasets import folder
+from bomd.data.datasets.corrected import details_beside, mark_confirmed
+from bomd.data.datasets.folder import Layout
 from bomd.data.label_files import UTF_8, kind_of, read_text, separator_of
 from bomd.errors import InputError
 from bomd.files import write_text
@@ -82,6 +84,8 @@ class Given:
         folder: Where the images are.
         missing: Ids without an image, which are left out.
         repeated: Rows that repeat an id, which are left out.
+        layout: What the columns of the table are.
+        details: Who decided on which of the labels, where a file beside the table says so.
     """
 
     name: str
@@ -90,7 +94,9 @@ class Given:
     rows: tuple[int, ...]
     folder: Path
     missing: tuple[str, ...]
+    layout: Layout
     repeated: int = 0
+    details: Path | None = None
 
 
 def read_given(
@@ -113,7 +119,9 @@ def read_given(
         drop_duplicates: Keep the first row of an id that occurs again, instead of refusing the table.
         columns: What the columns are, as for the dataset `folder`.
     """
+    confirmed: LabelTable | None = None
     if isinstance(table, LabelTable):
+        confirmed = table
         if images is None and table.paths is not None and len(table):
             images = os.path.commonpath([str(Path(str(path)).absolute().parent) for path in table.paths])
         columns = {"id_column": _ID, "patient_column": _PATIENT, "classes": list(table.classes)} | columns
@@ -127,6 +135,7 @@ def read_given(
         file, name = Path(table).expanduser().absolute(), str(table)
         if not file.is_file():
             raise InputError(f"No label file {table}.")
+    original = file
     place = Path(images).expanduser().absolute() if images is not None else _usual_images(file)
     if kind_of(file) in ("Parquet file", "Excel workbook"):
         frame = folder.describe(file.parent, Path(file.name), place, **columns).frame
@@ -160,7 +169,13 @@ def read_given(
         write_text(file, records.text(there))
         columns = {"id_column": layout.id_column} | columns
     labels = folder.read(file.parent, labels=Path(file.name), images=place, **columns)
-    return Given(name, records, labels, tuple(there), layout.images.folder, missing, len(ids) - len(first))
+    labels = mark_confirmed(labels, original)
+    if confirmed is not None and confirmed.confirmed is not None:
+        labels = replace(labels, confirmed=confirmed.select(labels.ids).confirmed)
+    beside = details_beside(original)
+    details = beside if beside.is_file() else None
+    repeated = len(ids) - len(first)
+    return Given(name, records, labels, tuple(there), layout.images.folder, missing, layout, repeated, details)
 
 
 def read_records(file: Path) -> Records:

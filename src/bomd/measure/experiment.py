@@ -16,6 +16,7 @@ from bomd.config import Config
 from bomd.data import datasets
 from bomd.data.batches import Images
 from bomd.data.datasets import nih_google
+from bomd.data.datasets.corrected import Corrections, details_beside
 from bomd.data.noise import NOISES, NoisyLabels, within
 from bomd.data.split import split_by_patient
 from bomd.data.store import Store, pack
@@ -27,6 +28,7 @@ from bomd.learn.backbone import Network
 from bomd.learn.device import Device, make_fabric
 from bomd.learn.engine import History, derive, fit, predict
 from bomd.learn.logs import DEFAULT, find_loggers, log_history
+from bomd.measure.confirmed import after_noise, keep_confirmed
 from bomd.measure.evaluate import evaluate
 from bomd.measure.inputs import state_of, without_copies, without_shared_patients
 from bomd.measure.metrics import classification, mean_auc
@@ -67,10 +69,11 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
     method = make_method(config)
     fabric = make_fabric(config.device)
     tables = read_labels(config)
-    check(config, method, tables["train"][0])
+    decided = read_decided(config, tables["train"][0])
+    check(config, method, tables["train"][0], decided)
     rehearse(config, {name: table for name, (table, _) in tables.items()}, fabric)
     stages = runs.Stages(root / "stages", config.method)
-    labels_of = {name: table for name, (table, _) in tables.items()}
+    labels_of = with_decided(config, tables, decided)
     data, sources = state_of(labels_of), {}
     if not processes.agreed(runs.locate(root, config, data).finished):
         with processes.first_before_others():
@@ -85,8 +88,20 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
     progress.say(f"{config.method}, seed {config.seed}: {this.directory}")
     train, remarks = _without_copies(sources.pop("train"), sources, config)
     noise = add_noise(config, train.labels, stages)
-    labels = train.labels if noise is None else noise.noisy
+    labels = train.labels if noise is None else after_noise(noise.noisy, train.labels)
+    # Decisions come after both: the same noise falls on the same labels and the same patients are held out as in the
+    # run that people reviewed, so that neither brings true labels back.
     kept, held_out = split_by_patient(labels, config.validation, derive(config.seed, HELD_OUT))
+    notes = []
+    if decided is not None:
+        labels = decided.over(labels, decided_only=noise is not None)
+        notes.append(decided.note(labels.take(kept)))
+        if type(method).loss is not Method.loss or type(method).step is not Method.step:
+            notes.append(
+                f"While it trains, {config.method} may weigh these labels, too, or mix its own guess into them."
+            )
+        for note in notes:
+            progress.say(note)
     given, validation = labels.take(kept), _certain(labels.take(held_out))
 
     def show(store: Store, table: LabelTable) -> Images:
@@ -95,7 +110,7 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
     images = show(train.store, given)
     level = NoiseLevel() if noise is None else NoiseLevel.between(noise.clean.take(kept).values, given.values)
     context = Context(images, config.fit, fabric, derive(config.seed, "method"), stages, level)
-    prepared = method.prepare(given, context)
+    prepared = keep_confirmed(method.prepare(given, context), given)
 
     truths = {name: source.labels for name, source in sources.items()}
     views = {
@@ -157,6 +172,7 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
         "settings": in_use(config.method, config.settings),
         "notes": [
             *prepared.notes,
+            *notes,
             *remarks,
             *selection_notes(config, history),
             *skipped_images({"train": train, **sources}),
@@ -198,11 +214,15 @@ def make_method(config: Config) -> Method:
 
 
 def read_labels(config: Config) -> dict[str, tuple[LabelTable, datasets.Dataset]]:
-    """The labels of the training set, under "train", and of every test set, before anything is spent on images."""
+    """The labels of the training set, under "train", and of every test set, before anything is spent on images.
+
+    Those of the training set are as the set has them; what people decided about them is read by `read_decided`.
+    """
     reserved = {"train", HELD_OUT, BEFORE_NOISE} & set(config.test)
     if reserved:
         raise InputError(f"A test set cannot be called {reserved.pop()!r}.")
-    tables = {name: datasets.read(place, name) for name, place in {"train": config.train, **config.test}.items()}
+    undecided = {name: value for name, value in config.train.items() if name not in datasets.CORRECTIONS}
+    tables = {name: datasets.read(place, name) for name, place in {"train": undecided, **config.test}.items()}
     for name, (table, _) in tables.items():
         if not len(table):
             raise InputError(f"{name}: no image is left after the dataset's filters.")
@@ -216,7 +236,18 @@ def read_labels(config: Config) -> dict[str, tuple[LabelTable, datasets.Dataset]
 
 def data_of(config: Config) -> runs.Data:
     """The present state of the labels and image files of a recipe."""
-    return state_of({name: table for name, (table, _) in read_labels(config).items()})
+    tables = read_labels(config)
+    return state_of(with_decided(config, tables, read_decided(config, tables["train"][0])))
+
+
+def with_decided(
+    config: Config, tables: Mapping[str, tuple[LabelTable, datasets.Dataset]], decided: Corrections | None
+) -> dict[str, LabelTable]:
+    """All labels as a run starts from them, with what people decided about the training labels."""
+    labels = {name: table for name, (table, _) in tables.items()}
+    if decided is not None:
+        labels["train"] = decided.over(labels["train"], decided_only=bool(config.noise))
+    return labels
 
 
 def _without_copies(train: Source, tests: Mapping[str, Source], config: Config) -> tuple[Source, list[str]]:
@@ -228,9 +259,20 @@ def _without_copies(train: Source, tests: Mapping[str, Source], config: Config) 
     return Source(labels, train.store), remarks
 
 
-def check(config: Config, method: Method, train: LabelTable) -> None:
+def read_decided(config: Config, train: LabelTable) -> Corrections | None:
+    """What people decided about the training labels, where the recipe names a file of it."""
+    decided = datasets.read_corrections(config.train, train, "train")
+    if decided is not None and not decided.detailed and config.noise:
+        raise InputError(
+            f"{details_beside(decided.file)} is missing, so that labels which people decided on cannot be told from "
+            "the noise of the recipe: write both files with `bomd decisions`, or add no noise with --set 'noise={}'."
+        )
+    return decided
+
+
+def check(config: Config, method: Method, train: LabelTable, decided: Corrections | None = None) -> None:
     """Find out what cannot work before hours go into images: labels, noise, backbone and weights."""
-    method.check(train)
+    method.check(train if decided is None else decided.over(train, decided_only=bool(config.noise)))
     plan_noise(config, train)
     networks = method.build(len(train.classes), config.fit, seed=0)
     if config.fit.abnormality:

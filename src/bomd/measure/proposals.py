@@ -19,7 +19,7 @@ def propose(record: LabelRecord) -> NDArray[np.float32]:
     Where neighbours voted, more than half of them decide, and at exactly half the given label stays. The soft label
     is no use for that: it keeps 40 % of a given positive, so that hardly any label would ever be taken away at 0.5.
     An image that is left without any finding gets "No Finding" where there is such a class, and one with a finding
-    loses it. What is not labelled stays so.
+    loses it. What is not labelled stays so, and so does what a person decided on.
     """
     from bomd.clean.relabel import neighbour_mean  # brings PyTorch, which a report can do without
 
@@ -33,4 +33,4 @@ def propose(record: LabelRecord) -> NDArray[np.float32]:
         nothing = record.given.classes.index(NO_FINDING)
         settled = record.flags.noisy & ~np.isnan(hard[:, nothing])
         hard[settled, nothing] = ~(hard[settled][:, record.given.findings] == 1).any(axis=1)
-    return hard
+    return hard if record.given.confirmed is None else np.where(record.given.confirmed, given, hard)

@@ -77,6 +77,8 @@ class LabelRecord:
             columns["classifier"] = self.classifier
         if self.given.paths is not None:
             columns["paths"] = self.given.paths
+        if self.given.confirmed is not None:
+            columns["confirmed"] = self.given.confirmed
         write_arrays(path, columns)
 
     @classmethod
@@ -85,7 +87,12 @@ class LabelRecord:
         try:
             names = tuple(str(name) for name in columns["classes"])
             given = LabelTable(
-                columns["ids"], names, columns["given"], paths=columns.get("paths"), patients=columns["patients"]
+                columns["ids"],
+                names,
+                columns["given"],
+                paths=columns.get("paths"),
+                patients=columns["patients"],
+                confirmed=columns.get("confirmed"),
             )
             return cls(
                 given=given,

@@ -42,11 +42,20 @@ class Suspicion:
 
 
 def suspicion_of(record: LabelRecord) -> Suspicion:
-    """The order of review of a finished run: by label scores, or by votes where no network ranked the labels."""
+    """The order of review of a finished run: by label scores, or by votes where no network ranked the labels.
+
+    Labels that a person decided on are not suspect, and images with no others come last.
+    """
     if record.classifier is not None and record.scores is not None:
-        return by_ranking(record.given.values, record.scores)
-    assert record.neighbours is not None
-    return by_surprise(record.given.values, vote(record.given.values, record.neighbours))
+        found = by_ranking(record.given.values, record.scores)
+    else:
+        assert record.neighbours is not None
+        found = by_surprise(record.given.values, vote(record.given.values, record.neighbours))
+    fixed = record.given.confirmed
+    if fixed is None:
+        return found
+    settled = (fixed | np.isnan(record.given.values)).all(axis=1) & fixed.any(axis=1)
+    return _ranked(np.where(settled, 0, found.image), np.where(fixed, 0, found.entry))
 
 
 def by_ranking(values: NDArray[Any], scores: NDArray[Any]) -> Suspicion:

@@ -80,7 +80,7 @@ class BomdPlus(Method):
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         self.check(train)
         scores, features, fold_of, history = self._judge(train, context)
-        opinion, posterior, rates = form_opinion(scores, train)
+        opinion, posterior, rates = form_opinion(scores, train, fixed=train.confirmed)
         # Errors that fall on any image leave the order of images right on average, and softening by evidence from
         # half of the images would only teach the classifier what that evidence believed.
         softened = self.soften and rates.affected < 1

@@ -21,6 +21,7 @@ from bomd.files import write_json
 
 FORMAT = 1
 FILE, LOCK, SERVER = "review.sqlite", "review.lock", "review.json"
+RESCUED = "review-rescued.sqlite"
 JUDGEMENTS = ("accept", "keep", "edit")  # what gives an image labels
 ACTIONS = (*JUDGEMENTS, "skip", "undo")
 
@@ -76,6 +77,9 @@ class Journal:
         self._connection = _connect(path)
         with _readable(path):
             _prepare(self._connection, path)
+        self._files: dict[Path, tuple[int, int]] = {}  # which files the connection has open
+        self._check_files()
+        self._saved: int = self._connection.execute("SELECT count(*) FROM events").fetchone()[0]
         self._waiting: queue.SimpleQueue[tuple[Event, Future[Event]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="decisions", daemon=True)
         self._thread.start()
@@ -104,15 +108,47 @@ class Journal:
                 batch.append(self._waiting.get())
             entries = [entry for entry in batch if entry is not None]
             try:
+                self._check_files()
                 saved = self._append([event for event, _ in entries])
+                self._check_files()  # what went into a file without a name is lost when we stop
             except (sqlite3.Error, ValueError, OSError) as error:
                 for _, future in entries:
-                    future.set_exception(InputError(f"Not saved in {self.path}: {error}."))
+                    future.set_exception(InputError(f"Not saved in {self.path}: {str(error).rstrip('.')}."))
             else:
                 for (_, future), event in zip(entries, saved, strict=True):
                     future.set_result(event)
             if None in batch:
                 return
+
+    def _check_files(self) -> None:
+        """Refuse to go on when a file was removed or replaced: the system keeps what is open, but nobody finds it.
+
+        New decisions would go where none is ever read again, so that none is acknowledged from then on. What was
+        decided before is put into a file of its own, where it can still be had.
+        """
+        for path in (self.path, self.path.with_name(f"{self.path.name}-wal")):
+            try:
+                found = path.stat()
+            except FileNotFoundError:
+                if path == self.path or path in self._files:
+                    raise OSError(f"{path.name} was removed during the review; {self._rescue()}") from None
+                continue  # SQLite makes it with the first transaction
+            if self._files.setdefault(path, (found.st_dev, found.st_ino)) != (found.st_dev, found.st_ino):
+                raise OSError(f"{path.name} was replaced during the review; {self._rescue()}")
+
+    def _rescue(self) -> str:
+        """Save what the connection still holds, and say what to do."""
+        rescued = self.path.with_name(RESCUED)
+        try:
+            with closing(_connect(rescued)) as copy:
+                self._connection.backup(copy)
+                whole = copy.execute("SELECT count(*) FROM events").fetchone()[0] >= self._saved
+        except (sqlite3.Error, InputError):
+            whole = False  # whoever put another file there has also emptied the log that both have by name
+        if not whole:
+            rescued.unlink(missing_ok=True)
+            return "stop the server, restore the file from a copy, and start it anew"
+        return f"stop the server and put {RESCUED}, which has all earlier decisions, in its place"
 
     def _append(self, events: Sequence[Event]) -> list[Event]:
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -130,6 +166,7 @@ class Journal:
                     rows = [(event.image, name, event.reviewer, number, value) for name, value in pairs]
                     self._connection.executemany("INSERT INTO decisions VALUES (?, ?, ?, ?, ?)", rows)
                 saved.append(replace(event, number=number, time=now))
+        self._saved += len(saved)
         return saved
 
 

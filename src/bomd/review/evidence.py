@@ -13,16 +13,17 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from bomd.clean.relabel import neighbour_mean
-from bomd.data.images import Pixels, read_image
+from bomd.data.datasets import DATASETS
+from bomd.data.images import Pixels
 from bomd.data.store import Store, open_store
 from bomd.errors import InputError
 from bomd.files import read_json
 from bomd.measure.proposals import propose
 from bomd.measure.records import LabelRecord
 from bomd.measure.suspicion import suspicion_of
+from bomd.tables import LabelTable, Text
 
 UNKNOWN = -1  # a label that nobody has given
-LARGEST_SIDE = 2048  # pixels of an original that a browser gets
 SHOWN_NEIGHBOURS = 10
 
 Labels = NDArray[np.int8]
@@ -42,7 +43,7 @@ class Evidence:
         votes: (N, C) share of the neighbours that have the class; NaN where there is none.
         rows: (Q) the images to review.
         suspicion: (N) at least 0; the most suspect image has the highest.
-        originals: Whether the image files that the record names are shown instead of the packed images.
+        originals: Whether the image files that the record names are shown where they are there.
     """
 
     directory: Path
@@ -54,7 +55,7 @@ class Evidence:
     votes: NDArray[np.float32] | None
     rows: NDArray[np.intp]
     suspicion: NDArray[np.float32]
-    originals: bool = False
+    originals: bool = True
 
     def __len__(self) -> int:
         return len(self.given)
@@ -68,6 +69,11 @@ class Evidence:
         """Row of each id."""
         return {name: row for row, name in enumerate(self.record.given.ids.tolist())}
 
+    @functools.cached_property
+    def patients(self) -> Text | None:
+        """(N) who the images show."""
+        return patients_of(self.record.given)
+
     @property
     def added(self) -> NDArray[np.bool_]:
         """(N, C) labels that the proposal adds."""
@@ -78,21 +84,13 @@ class Evidence:
         """(N, C) labels that the proposal takes away."""
         return np.asarray((self.proposed == 0) & (self.given == 1))
 
-    def pixels(self, row: int) -> Pixels:
-        """(H, W) the picture that is shown: packed, or the file itself where originals are asked for."""
-        paths = self.record.given.paths
-        if not self.originals or paths is None:
-            return self.packed(row)
-        picture = read_image(Path(str(paths[row])))
-        if not self.store.shows(int(self.places[row]), picture):  # the file has changed since the run judged it
-            return self.packed(row)
-        image = Image.fromarray(picture)
-        image.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
-        return np.asarray(image)
-
     def packed(self, row: int) -> Pixels:
         """(size, size) the packed picture, which networks have seen."""
         return np.asarray(self.store.images[self.places[row]])
+
+    def patient(self, row: int) -> str | None:
+        """Who an image shows, where the table says so; else every image counts as its own patient."""
+        return None if self.patients is None else str(self.patients[row])
 
     def neighbours(self, row: int) -> list[int]:
         """Rows of the images that voted on this one, nearest first."""
@@ -121,7 +119,7 @@ class Evidence:
         return {
             "number": row,
             "id": str(record.given.ids[row]),
-            "patient": str(record.given.groups[row]),
+            "patient": self.patient(row),
             "margin": None if flags is None else _number(flags.margin[:, None], row, 0),
             "labels": labels,
             "neighbours": [
@@ -154,26 +152,34 @@ def only_run(place: Path) -> Path:
 def load_record(directory: Path) -> LabelRecord:
     """The labels of a run, with patients as its table names them.
 
-    A run puts the folder of the table before the names of its patients, to tell those of several tables apart. That
-    folder says nothing to a reviewer and has no place in a file that is passed on.
+    A run puts the name of the dataset or the folder of the table before the names of its patients, to tell those of
+    several tables apart. That says nothing to a reviewer and has no place in a file that is passed on.
     """
     record = LabelRecord.load(directory / "labels.npz")
     if record.given.patients is None or not (directory / "config.json").is_file():
         return record
     try:
-        folder = f"{read_json(directory / 'config.json')['config']['train']['root']}:"
-    except (KeyError, TypeError):  # such as generated images, which have no folder
+        train = read_json(directory / "config.json")["config"]["train"]
+        people = DATASETS[train["dataset"]].people or str(train["root"])
+    except (KeyError, TypeError):  # such as a mixture, whose patients need their origin
         return record
+    folder = f"{people}:"
     patients = [str(patient).removeprefix(folder) for patient in record.given.patients]
     return replace(record, given=replace(record.given, patients=np.asarray(patients, dtype=np.str_)))
 
 
-def open_evidence(directory: Path, *, originals: bool = False) -> Evidence:
+def patients_of(table: LabelTable) -> Text | None:
+    """(N) patients, where they are known; a run puts the names of the images in their place where they are not."""
+    return None if table.patients is None or (table.patients == table.ids).all() else table.patients
+
+
+def open_evidence(directory: Path, *, originals: bool | None = None) -> Evidence:
     """Open a finished run.
 
     Args:
         directory: The run directory.
-        originals: Show the image files that the record names instead of the packed images.
+        originals: Show the image files that the record names instead of the packed images; by default where there
+            are such files.
 
     Raises:
         InputError: It is no run, it has no packed images, or there is nothing to review in it.
@@ -201,7 +207,7 @@ def open_evidence(directory: Path, *, originals: bool = False) -> Evidence:
         raise InputError(f"Nothing to review in {directory}: no image is flagged and no label is to change.")
     suspicion = _suspicion(record)
     places = store.rows(record.given.ids)
-    return Evidence(directory, record, store, places, given, proposed, votes, rows, suspicion, originals)
+    return Evidence(directory, record, store, places, given, proposed, votes, rows, suspicion, originals is not False)
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:

@@ -1,4 +1,4 @@
-"""Reviewed labels as a table and as CSV: what was decided, and beside it what was given."""
+"""Reviewed labels as a table: the user's own with what was decided in it, and beside it who decided what and when."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bomd import progress
+from bomd.audits import kept
+from bomd.audits.columns import joined
+from bomd.audits.rewrite import as_decided, rewrite
 from bomd.data.cells import harmless
+from bomd.data.datasets.corrected import DETAILS, details_beside, details_text, read_details
 from bomd.errors import InputError
 from bomd.files import write_text
 from bomd.review.decisions import FILE, JUDGEMENTS, Event, current, read_events
-from bomd.review.evidence import load_record
+from bomd.review.evidence import load_record, patients_of
 from bomd.tables import LabelTable
 
-COLUMNS = ("id", "patient", "reviewers", "unresolved")
-GIVEN = "given:"  # before the name of a class in the header: its label before the review
+PLACES = ("id", "patient")  # columns of a table that no user gave, before those of the classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,16 +31,18 @@ class Reviewed:
     """Labels after a review.
 
     Attributes:
-        labels: Decided where somebody decided, given elsewhere.
+        labels: Decided where somebody decided, given elsewhere; `confirmed` says where people decided.
         given: As the run got them.
         reviewers: (N) how many people judged the image.
-        unresolved: (N) on how many of its labels they were evenly split; those are as given.
+        split: (N, C) labels on which they were evenly split; those are as given.
+        names: Who judged an image, and when last, by row.
     """
 
     labels: LabelTable
     given: LabelTable
     reviewers: NDArray[np.int64]
-    unresolved: NDArray[np.int64]
+    split: NDArray[np.bool_]
+    names: Mapping[int, tuple[tuple[str, ...], str]]
 
 
 def reviewed_labels(run: Path) -> LabelTable:
@@ -61,60 +67,101 @@ def read_reviewed(run: Path) -> Reviewed:
 def merge(given: LabelTable, standing: Mapping[str, Mapping[str, Event]]) -> Reviewed:
     """Put decisions of any number of reviewers together.
 
-    The majority decides on each label. Evenly split, the given label stays and counts as unresolved. A decision
-    that confirms a soft label, such as 0.7, leaves it as soft as it was.
+    The majority decides on each label. Evenly split, the given label stays and counts as unresolved, even if it was
+    confirmed before. A decided label is 0 or 1, also where a probability was given: somebody has looked.
 
     Args:
         given: Labels before the review.
         standing: What stands, by reviewer and id; skipped images do not count.
     """
     numbers = {name: row for row, name in enumerate(given.ids.tolist())}
-    judgements: dict[int, list[tuple[int | None, ...]]] = {}
+    judgements: dict[int, list[Event]] = {}
     for events in standing.values():
         for image, event in events.items():
             if event.action in JUDGEMENTS and event.labels is not None:
-                judgements.setdefault(numbers[image], []).append(event.labels)
+                judgements.setdefault(numbers[image], []).append(event)
     values = given.values.copy()
+    confirmed = np.zeros(values.shape, dtype=np.bool_) if given.confirmed is None else given.confirmed.copy()
+    split = np.zeros(values.shape, dtype=np.bool_)
     reviewers = np.zeros(len(given), dtype=np.int64)
-    unresolved = np.zeros(len(given), dtype=np.int64)
-    for row, labels in judgements.items():
-        said = np.asarray([[np.nan if value is None else value for value in one] for one in labels], dtype=np.float32)
+    for row, events_on in judgements.items():
+        said = np.asarray([[np.nan if value is None else value for value in event.labels or ()] for event in events_on])
         yes, no = (said == 1).sum(axis=0), (said == 0).sum(axis=0)
-        old = given.values[row]
-        decided = np.where(yes > no, 1, np.where(no > yes, 0, np.nan))
-        split = (yes == no) & (yes > 0)
-        confirmed = split | ((decided == 1) & (old >= 0.5)) | ((decided == 0) & (old < 0.5))
-        values[row] = np.where(confirmed, old, decided)
-        reviewers[row], unresolved[row] = len(labels), split.sum()
-    return Reviewed(given.replace(values), given, reviewers, unresolved)
+        split[row] = (yes == no) & (yes > 0)
+        values[row] = np.where(split[row], values[row], np.where(yes > no, 1, np.where(no > yes, 0, np.nan)))
+        confirmed[row] = yes != no
+        reviewers[row] = len(events_on)
+    names = {
+        row: (tuple(sorted(event.reviewer for event in events_on)), max(event.time for event in events_on))
+        for row, events_on in judgements.items()
+    }
+    labels = LabelTable(given.ids, given.classes, values, given.paths, given.patients, confirmed=confirmed)
+    return Reviewed(labels, given, reviewers, split, names)
 
 
-def to_csv(reviewed: Reviewed) -> str:
-    """One line per image: id, patient, people who judged it, labels they were split on, labels, given labels.
+def as_table(reviewed: Reviewed, own: kept.Kept | None) -> str:
+    """The labels to use: the user's own table with decided labels in place of its own, or one that we make up.
 
-    Every class has a column of its name with the labels to use and one with `given:` before its name. A label that
-    is not known is blank. A text that a spreadsheet would run as a formula has an apostrophe before it, which
-    `bomd run --labels` knows.
+    Without a table of the user's it has a column `id`, `patient` where patients are known, and one per class with 0,
+    1, a probability, or blank for unknown.
     """
-    classes = reviewed.labels.classes
-    header = [*COLUMNS, *classes, *(f"{GIVEN}{name}" for name in classes)]
+    labels = reviewed.labels
+    if own is not None:
+        judged = (reviewed.reviewers > 0)[:, None] & ~reviewed.split
+        return rewrite(own.records, own.form, as_decided(labels.values, judged, labels.ids.tolist(), labels.classes))
+    patients = patients_of(labels)
+    header = [*(PLACES if patients is not None else PLACES[:1]), *labels.classes]
     if len(set(header)) < len(header):
         raise InputError("A class has the name of another column of the reviewed labels: rename the class.")
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([harmless(name) for name in header])
-    given = reviewed.given
-    columns = zip(given.ids, given.groups, reviewed.reviewers, reviewed.unresolved, strict=True)
-    for (name, patient, *counts), labels, old in zip(columns, reviewed.labels.values, given.values, strict=True):
-        writer.writerow([harmless(name), harmless(patient), *counts, *_cells(labels), *_cells(old)])
+    for row, values in enumerate(labels.values):
+        places = [str(labels.ids[row]), *([] if patients is None else [str(patients[row])])]
+        writer.writerow([*map(harmless, places), *_cells(values)])
     return stream.getvalue()
 
 
-def write_csv(run: Path, path: Path) -> Reviewed:
-    """Write the reviewed labels of a run."""
-    reviewed = read_reviewed(run)
-    write_text(path, to_csv(reviewed))
-    return reviewed
+def as_details(reviewed: Reviewed, earlier: Path | None = None) -> str:
+    """One line for each label of a judged image: given, decided, by whom, when, and whether they were evenly split.
+
+    Labels that were confirmed before this review and that nobody judged anew keep their line of the earlier details.
+    """
+    labels, given = reviewed.labels, reviewed.given
+    before: dict[tuple[str, str], list[str]] = {}
+    if earlier is not None and earlier.is_file():
+        before = {(line[0], line[1]): line for line in read_details(earlier)[list(DETAILS)].values.tolist()}
+    lines: list[list[str]] = []
+    assert labels.confirmed is not None
+    for row in np.flatnonzero((reviewed.reviewers > 0) | labels.confirmed.any(axis=1)).tolist():
+        image, (old, new) = str(labels.ids[row]), (_cells(given.values[row]), _cells(labels.values[row]))
+        people, time = reviewed.names.get(row, ((), ""))
+        for column, name in enumerate(labels.classes):
+            if people:
+                unresolved = str(int(reviewed.split[row, column]))
+                lines.append([image, name, old[column], new[column], joined(people), time, unresolved])
+            elif labels.confirmed[row, column]:
+                kept_line = before.get((image, name))
+                lines.append(kept_line or [image, name, "", new[column], "", "", "0"])
+    return details_text(lines)
+
+
+def write_reviewed(run: Path, path: Path | None = None) -> tuple[Reviewed, Path]:
+    """Write the reviewed labels of a run, and their details beside them.
+
+    Args:
+        run: The run directory.
+        path: Where the labels go; by default `reviewed.csv` in the run directory, or .tsv for a table that was .tsv.
+    """
+    reviewed, own = read_reviewed(run), kept.find(run)
+    path = path or run / f"reviewed{'.csv' if own is None else own.suffix}"
+    if own is None:
+        progress.say(
+            "There is no table of yours to put the labels into: the one that is written has a column per class."
+        )
+    write_text(path, as_table(reviewed, own))
+    write_text(details_beside(path), as_details(reviewed, None if own is None else own.details))
+    return reviewed, path
 
 
 def _cells(values: Sequence[np.float32] | NDArray[np.float32]) -> list[str]:

@@ -29,18 +29,24 @@ HEADERS = {
 }
 # Shown once. A link in this page, unlike a redirect, is followed with a strict cookie wherever the address came from.
 ENTER = (
-    '<!doctype html><meta http-equiv="refresh" content="0;url=/"><title>bomd review</title>'
-    '<link rel="icon" href="/static/icon.svg"><a href="/">Open</a>'
+    '<!doctype html><meta http-equiv="refresh" content="0;url={room}"><title>bomd review</title>'
+    '<link rel="icon" href="{room}static/icon.svg"><a href="{room}">Open</a>'
 )
+COOKIE = "bomd-review"
 
 
 class Guard:
-    """Wraps the pages; refuses with one line of text."""
+    """Wraps the pages; refuses with one line of text.
+
+    All pages are below a room, a path that nobody can guess, and the cookie is for that path only. Browsers send the
+    cookies of a host to all its ports, so that without it every other server on this machine that the reviewer visits
+    would get the cookie. Nor is the cookie the token, or good for another port.
+    """
 
     def __init__(self, app: ASGIApp, token: str, port: int) -> None:
         self.app, self.token = app, token
         self.hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
-        self.cookie = f"bomd-review-{port}"  # browsers send cookies to every port of a host
+        self.room, self.ticket = room_and_ticket(token, port)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -58,6 +64,8 @@ class Guard:
             await send(message)
 
         answer = self._answer(scope)
+        if answer is None:
+            scope = {**scope, "path": "/" + scope["path"].removeprefix(self.room)}
         await (answer or self.app)(scope, receive, send_with_headers)
 
     def _answer(self, scope: Scope) -> Response | None:
@@ -75,12 +83,12 @@ class Guard:
             return _refuse(413, f"The request is too large: at most {LARGEST_BODY} bytes.")
         if scope["path"] == "/" and scope["method"] == "GET" and b"token=" in scope["query_string"]:
             given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-            if not self._right(given):
+            if not _same(given, self.token):
                 return _refuse(403, "Wrong token. Open the address that `bomd review` printed.")
-            welcome = HTMLResponse(ENTER)
-            welcome.set_cookie(self.cookie, self.token, path="/", httponly=True, samesite="strict")
+            welcome = HTMLResponse(ENTER.format(room=self.room))
+            welcome.set_cookie(COOKIE, self.ticket, path=self.room, httponly=True, samesite="strict")
             return welcome
-        if not self._right(_cookie(headers, self.cookie)):
+        if not scope["path"].startswith(self.room) or not _same(_cookie(headers, COOKIE), self.ticket):
             return _refuse(403, "No token. Open the address that `bomd review` printed.")
         if scope["method"] == "POST":
             return self._post(headers)
@@ -96,9 +104,16 @@ class Guard:
             return _refuse(415, "A decision is sent as application/json.")
         return None
 
-    def _right(self, token: str) -> bool:
-        """Compared in a time that does not tell how much of it is right."""
-        return hmac.compare_digest(token.encode("utf-8", "surrogatepass"), self.token.encode())
+
+def _same(given: str, right: str) -> bool:
+    """Compared in a time that does not tell how much of it is right."""
+    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), right.encode())
+
+
+def room_and_ticket(token: str, port: int) -> tuple[str, str]:
+    """The path below which all pages are and the content of the cookie; neither gives the token away."""
+    room, ticket = (hmac.new(token.encode(), f"{what} {port}".encode(), "sha256") for what in ("room", "ticket"))
+    return f"/{room.hexdigest()[:32]}/", ticket.hexdigest()[:32]
 
 
 def _cookie(headers: Headers, name: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from bomd.errors import InputError
 from bomd.review.evidence import Evidence, png, tint
+from bomd.review.pictures import Pictures
 
 if TYPE_CHECKING:
     from bomd.learn.model import Model
@@ -18,12 +19,17 @@ KEPT = 128  # pictures
 class HeatMaps:
     """Draws one map at a time with the run's own model, which is opened when the first is asked for."""
 
-    def __init__(self, evidence: Evidence) -> None:
-        self.evidence = evidence
+    def __init__(self, evidence: Evidence, pictures: Pictures) -> None:
+        self.evidence, self.pictures = evidence, pictures
         self.possible = (evidence.directory / "model" / "model.json").is_file()
         self._model: Model | None = None
         self._drawn: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._lock = threading.Lock()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the model is open: the first map takes longer than all others."""
+        return self._model is not None
 
     def draw(self, row: int, column: int) -> bytes:
         """A PNG to lay over the image; blocks while it is drawn.
@@ -50,4 +56,4 @@ class HeatMaps:
         finding = self.evidence.classes[column]
         if finding not in self._model.classes:
             raise InputError(f"No heat map: the model does not know {finding!r}.")
-        return png(tint(heat_map(self._model, self.evidence.pixels(row), finding)))
+        return png(tint(heat_map(self._model, self.pictures.shown(row).pixels, finding)))

@@ -26,8 +26,10 @@ class Filter:
     """Which part of the queue is asked for.
 
     Attributes:
-        column: Only images where the proposal changes this class.
-        kind: Only images where it adds labels, removes labels, does both or changes nothing.
+        column: Only images where the proposal changes this class, in the way that `kind` asks for.
+        kind: Only images where it adds a label, removes a label, does both or changes nothing. With a class, what is
+            added or removed is that class, "both" means that the image changes both ways and the class is part of
+            it, and "none" that the class stays.
         text: Only images whose id or patient contains this, in any case.
         state: Only images that the reviewer has not decided (skipped ones come last), has decided or has skipped.
     """
@@ -64,10 +66,14 @@ class Queue:
         """(N) rows that a filter lets through, whatever has been decided."""
         allowed = np.zeros(len(self.evidence), dtype=np.bool_)
         kept = np.ones(len(self.rows), dtype=np.bool_)
+        added, removed = self.added[self.rows], self.removed[self.rows]
+        both = added.any(axis=1) & removed.any(axis=1)
         if column is not None:
-            kept &= (self.added | self.removed)[self.rows, column]
-        if kind != "any":
-            kept &= self.kind[self.rows] == KINDS.index(kind)
+            added, removed = added[:, [column]], removed[:, [column]]
+        adds, removes = added.any(axis=1), removed.any(axis=1)
+        if kind != "any" or column is not None:
+            changes = adds | removes
+            kept &= {"any": changes, "added": adds, "removed": removes, "both": changes & both, "none": ~changes}[kind]
         if text:
             kept &= np.char.find(self._texts, text.lower()) >= 0
         allowed[self.rows[kept]] = True
@@ -162,7 +168,7 @@ class Desk:
         return {
             "number": int(row),
             "id": str(given.ids[row]),
-            "patient": str(given.groups[row]),
+            "patient": queue.evidence.patient(row),
             "suspicion": round(float(queue.evidence.suspicion[row]), 2),
             "lift": round(float(self._lift(row)), 2),
             "kind": KINDS[queue.kind[row]],

@@ -25,14 +25,19 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from bomd.audits import kept
+from bomd.data.datasets.corrected import details_beside
 from bomd.errors import InputError
 from bomd.review.agreement import agreement
+from bomd.review.connections import PATIENCE, HastyProtocol
 from bomd.review.decisions import JUDGEMENTS, Event, Journal
 from bomd.review.evidence import Evidence, png
-from bomd.review.export import merge, to_csv
+from bomd.review.export import as_details, as_table, merge
 from bomd.review.guard import LARGEST_BODY, Guard
 from bomd.review.heat import HeatMaps
+from bomd.review.pictures import Pictures
 from bomd.review.queue import KINDS, OPEN, STATES, Desk, Filter, Queue, plain_labels, replay
+from bomd.tables import NO_FINDING
 
 PAGES = Path(__file__).parent / "pages"
 STATIC = {  # the only files that are served, read when the server starts
@@ -53,7 +58,8 @@ class Pages:
         self.evidence, self.journal = evidence, journal
         self.queue = Queue(evidence)
         self.desks = replay(self.queue, journal.events())
-        self.heat = HeatMaps(evidence)
+        self.pictures = Pictures(evidence)
+        self.heat = HeatMaps(evidence, self.pictures)
         self._nobody = Desk(self.queue)
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         templates = Environment(loader=FileSystemLoader(PAGES), autoescape=True)
@@ -75,6 +81,7 @@ class Pages:
             Route("/picture/{number}", self.picture),
             Route("/heat/{number}/{column}", self.heat_map),
             Route("/export.csv", self.export),
+            Route("/details.csv", self.export),
         ]
 
     async def page(self, request: Request) -> Response:
@@ -87,19 +94,24 @@ class Pages:
         return Response(self._static[name], media_type=STATIC[name])
 
     async def run(self, request: Request) -> Response:
-        record = self.evidence.record
+        record, classes = self.evidence.record, self.evidence.classes
         return _json(
             {
-                "classes": self.evidence.classes,
+                "classes": classes,
                 "images": len(self.evidence),
                 "queued": len(self.queue.rows),
                 "reviewers": sorted(self.desks),
+                "nothing": classes.index(NO_FINDING) if NO_FINDING in classes else None,
+                "packed": self.evidence.store.size,
                 "has": {
+                    "patients": self.evidence.patients is not None,
+                    "files": record.given.paths is not None,
                     "scores": record.scores is not None,
                     "classifier": record.classifier is not None,
                     "votes": self.evidence.votes is not None,
                     "heat": self.heat.possible,
                 },
+                "model_ready": self.heat.ready,
             }
         )
 
@@ -127,16 +139,16 @@ class Pages:
         desk = self._desk(request.query_params.get("reviewer", ""))
         decision = desk.decision(row)
         own = None if decision is None else {"action": decision.action, "labels": decision.labels}
-        return _json({**self.evidence.facts(row), **desk.item(row), "decision": own})
+        pictures = self.pictures
+        shown = await run_in_threadpool(pictures.shown, row) if pictures.files else pictures.shown(row)
+        picture = {"original": shown.original, "why": shown.why}
+        return _json({**self.evidence.facts(row), **desk.item(row), "decision": own, "picture": picture})
 
     async def picture(self, request: Request) -> Response:
         row = self._row(request)
-        if "small" in request.query_params or not self.evidence.originals:  # lists show packed images in any case
+        if "small" in request.query_params or not self.pictures.files:  # lists show packed images in any case
             return _png(png(self.evidence.packed(row)))  # too quick to be worth a thread
-        try:
-            return _png(png(await run_in_threadpool(self.evidence.pixels, row)))
-        except InputError as error:
-            raise HTTPException(404, str(error)) from error
+        return _png(await run_in_threadpool(lambda: png(self.pictures.shown(row).pixels)))
 
     async def heat_map(self, request: Request) -> Response:
         row = self._row(request)
@@ -185,15 +197,24 @@ class Pages:
         return _json(await run_in_threadpool(agreement, standing, self.evidence.classes))
 
     async def export(self, request: Request) -> Response:
+        """The table with decided labels in it, or its details: the files of `bomd decisions`."""
         given = self.evidence.record.given
         standing = {
             name: {event.image: event for event in desk.decisions().values()} for name, desk in self.desks.items()
         }
+
+        def write() -> tuple[str, str]:
+            own = kept.find(self.evidence.directory)
+            reviewed, table = merge(given, standing), Path(f"reviewed{'.csv' if own is None else own.suffix}")
+            if request.url.path == "/details.csv":
+                return as_details(reviewed, None if own is None else own.details), details_beside(table).name
+            return as_table(reviewed, own), table.name
+
         try:
-            text = await run_in_threadpool(lambda: to_csv(merge(given, standing)))
+            text, name = await run_in_threadpool(write)
         except InputError as error:
             raise HTTPException(409, str(error)) from error
-        disposition = {"content-disposition": 'attachment; filename="reviewed.csv"'}
+        disposition = {"content-disposition": f'attachment; filename="{name}"'}
         return Response(text, media_type="text/csv; charset=utf-8", headers=disposition)
 
     async def _save(self, event: Event) -> Response:
@@ -269,7 +290,7 @@ def serve(pages: Pages, token: str, listener: socket.socket) -> None:
         timeout_graceful_shutdown=5,
         lifespan="off",
         ws="none",
-        http="h11",
+        http=HastyProtocol,
     )
     uvicorn.Server(config).run(sockets=[listener])
 
@@ -285,8 +306,8 @@ async def _one_line(request: Request, error: Exception) -> Response:
 
 
 async def _gone(request: Request, error: Exception) -> Response:
-    """For a browser that closed its tab in the middle of a request and reads no answer."""
-    return PlainTextResponse("", 400)
+    """Whoever asked has closed the tab meanwhile: nobody reads this, and nothing is wrong."""
+    return PlainTextResponse("Nobody is there any more.\n", 400)
 
 
 async def _broken(request: Request, error: Exception) -> Response:
@@ -297,10 +318,14 @@ async def _broken(request: Request, error: Exception) -> Response:
 async def _body(request: Request) -> dict[str, Any]:
     """The JSON object that was sent, of limited size whatever its header says."""
     content = b""
-    async for piece in request.stream():
-        content += piece
-        if len(content) > LARGEST_BODY:
-            raise HTTPException(413, f"The request is too large: at most {LARGEST_BODY} bytes.")
+    try:
+        async with asyncio.timeout(PATIENCE):
+            async for piece in request.stream():
+                content += piece
+                if len(content) > LARGEST_BODY:
+                    raise HTTPException(413, f"The request is too large: at most {LARGEST_BODY} bytes.")
+    except TimeoutError as error:
+        raise HTTPException(408, "The request came too slowly.") from error
     try:
         body = json.loads(content)
     except (ValueError, RecursionError) as error:

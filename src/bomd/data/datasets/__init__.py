@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bomd.data.datasets import chexpert, corrected, folder, mixture, nih, nih_google, openi, padchest, phantom
+from bomd.data.label_files import read_table
 from bomd.errors import InputError
 from bomd.tables import LabelTable
 from bomd.typed import arguments, convert, nearest, table
@@ -39,6 +41,7 @@ DATASETS: dict[str, Dataset] = {
     "openi": Dataset(openi.read, "openi"),
     "padchest": Dataset(padchest.read, "padchest"),
 }
+CORRECTIONS = ("labels_from", "labels_digest")  # a file of labels, and what it held when the run was planned
 MIXTURE = "mixture"  # two of the above, each with its own settings under `base` and `part`
 
 
@@ -48,12 +51,11 @@ def read(source: Mapping[str, Any], where: str) -> tuple[LabelTable, Dataset]:
     Patients come with the name of their people before their own, so that tables of several sets can be compared.
     `labels_from` names a CSV whose labels take the place of the set's own, and `labels_digest` its content.
     """
-    options = dict(source)
-    if "labels_from" in options:
-        path = convert(options.pop("labels_from"), Path, f"{where}.labels_from")
-        digest = convert(options.pop("labels_digest", None), str | None, f"{where}.labels_digest")
+    options = {name: value for name, value in source.items() if name not in CORRECTIONS}
+    if "labels_from" in source:
         labels, dataset = read(options, where)
-        return corrected.correct(labels, path, digest), dataset
+        corrections = read_corrections(source, labels, where)
+        return labels if corrections is None else corrections.over(labels), dataset
     name = options.pop("dataset", None)
     if name is None:
         raise InputError(f"{where}: 'dataset' is needed. Known: {', '.join(sorted([*DATASETS, MIXTURE]))}.")
@@ -66,6 +68,31 @@ def read(source: Mapping[str, Any], where: str) -> tuple[LabelTable, Dataset]:
     labels = dataset.read(**arguments(dataset.read, options, where))
     people = dataset.people or str(options.get("root"))
     return replace(labels, patients=np.char.add(f"{people}:", labels.groups)), dataset
+
+
+def read_corrections(source: Mapping[str, Any], labels: LabelTable, where: str) -> corrected.Corrections | None:
+    """What the file that `labels_from` names says of these labels of the set; None where it names none."""
+    if "labels_from" not in source:
+        return None
+    path = convert(source["labels_from"], Path, f"{where}.labels_from")
+    digest = convert(source.get("labels_digest"), str | None, f"{where}.labels_digest")
+    folders = source.get("dataset") == "folder"
+    own = partial(_read_own_form, source, labels.classes) if folders else None
+    return corrected.read_corrections(labels, path, digest, own)
+
+
+def _read_own_form(options: Mapping[str, Any], classes: Sequence[str], file: Path) -> LabelTable:
+    """A table with the columns of the folder's own one; a class that no row lists any more is nowhere."""
+    chosen = {name: value for name, value in options.items() if name not in ("dataset", "labels", "split", "seed")}
+    chosen = {name: value for name, value in chosen.items() if name not in CORRECTIONS}
+    if not set(chosen.get("classes", ())) <= set(read_table(file).columns):
+        del chosen["classes"]  # they are listed in a column, and not all of them need occur in it
+    chosen = arguments(folder.describe, chosen, "train") | {"labels": file}
+    labels, layout = folder.read(**chosen), folder.describe(**chosen)
+    gone = [] if layout.label_column is None else [name for name in classes if name not in labels.classes]
+    labelled = np.where(np.isnan(labels.values).all(axis=1), np.nan, 0)
+    values = np.column_stack([labels.values, *([labelled] * len(gone))])
+    return replace(labels, classes=(*labels.classes, *gone), values=values)
 
 
 def _read_mixture(options: dict[str, Any], where: str) -> tuple[LabelTable, Dataset]:

@@ -2,64 +2,237 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from bomd.data.cells import original
+from bomd.data.cells import harmless, original
+from bomd.data.datasets.folder import WORDS
 from bomd.data.label_files import read_table
 from bomd.errors import InputError
-from bomd.tables import LabelTable
+from bomd.tables import Floats, LabelTable, Text, rows_of
+
+# One line for each label of an image that people judged; `bomd decisions` writes it beside the table.
+DETAILS = ("id", "class", "given", "decided", "reviewers", "time", "unresolved")
+
+
+def details_beside(path: Path) -> Path:
+    """Where the details of a table of reviewed labels are: who decided what, and when."""
+    return path.with_name(f"{path.stem}-details.csv")
 
 
 def digest_of(path: Path) -> str:
-    """Changes with the content of the file, so that a run's settings say which labels it learnt from."""
+    """Changes with the content of the file and of its details, so that a run's settings say what it learnt from."""
+    digest = hashlib.sha256()
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+        for file in (path, details_beside(path)):
+            if file == path or file.is_file():
+                digest.update(file.read_bytes())
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror}.") from error
+    return digest.hexdigest()[:12]
+
+
+@dataclass(frozen=True, eq=False)
+class Corrections:
+    """What a file says about the labels of a dataset.
+
+    Attributes:
+        file: Where it stands.
+        ids: (N) of the dataset.
+        classes: C of the dataset.
+        values: (N, C) labels of the file.
+        named: (N, C) whether the file says anything about the label.
+        confirmed: (N, C) whether people decided on it.
+        detailed: Whether the file says which labels people decided on; else those are that differ.
+    """
+
+    file: Path
+    ids: Text
+    classes: tuple[str, ...]
+    values: Floats
+    named: NDArray[np.bool_]
+    confirmed: NDArray[np.bool_]
+    detailed: bool
+
+    def over(self, table: LabelTable, *, decided_only: bool = False) -> LabelTable:
+        """The labels of a table with those of the file in their place, and which of them are confirmed.
+
+        Args:
+            table: Images of the dataset, all or some.
+            decided_only: Take nothing but what people decided on. Noise that was added on purpose stays elsewhere;
+                the file's other labels are from before it or from another draw of it.
+        """
+        rows = rows_of(self.ids, table.ids)
+        chosen, confirmed = (self.confirmed if decided_only else self.named)[rows], self.confirmed[rows]
+        return replace(table, values=np.where(chosen, self.values[rows], table.values), confirmed=confirmed)
+
+    def note(self, table: LabelTable) -> str:
+        """How many labels of these images are confirmed, for a reader of the run."""
+        confirmed = self.confirmed[rows_of(self.ids, table.ids)]
+        return (
+            f"{int(confirmed.sum())} labels of {int(confirmed.any(axis=1).sum())} images are as people decided "
+            f"({self.file.name}): they are learnt as they are and never flagged."
+        )
 
 
 def correct(table: LabelTable, path: Path, digest: str | None = None) -> LabelTable:
-    """Take the labels of a CSV file for the images and classes that it names; all others stay as they are.
+    """Take the labels of a file for the images and classes that it names; all others stay as they are."""
+    return read_corrections(table, path, digest).over(table)
+
+
+def read_corrections(
+    table: LabelTable, path: Path, digest: str | None = None, own: Callable[[Path], LabelTable] | None = None
+) -> Corrections:
+    """Read reviewed labels.
 
     Args:
         table: As the dataset came.
-        path: A column `id`, and a column for each class that is corrected, with 0, 1, a probability, or blank for
-            unknown. Other columns do not matter: `bomd decisions` writes such a file.
+        path: What `bomd decisions` wrote, either file of it; or any table with a column `id` and a column for each
+            class that is corrected, with 0, 1, a probability, or blank for unknown. Other columns do not matter.
         digest: What `digest_of` said of the file when the run was planned.
+        own: Reads a table that has the form of the dataset's own.
     """
     if digest is not None and digest_of(path) != digest:
         raise InputError(f"{path} has changed since this run was set up: name it again with --labels.")
     frame = read_table(path)
-    if "id" not in frame.columns:
+    if set(DETAILS) <= set(frame.columns):
+        values, decided = _from_details(frame, table, path)
+        if not decided.any():
+            raise InputError(f"{path} holds no decision on an image and class of the dataset.")
+        return Corrections(path, table.ids, table.classes, values, decided, decided, True)
+    if "id" in frame.columns and any(_heading(name, frame) for name in table.classes):
+        values, named = _from_columns(frame, table, path)
+    elif own is not None:
+        values, named = _from_table(own(path), table, path)
+    elif "id" not in frame.columns:
         raise InputError(f"{path} has no column 'id' to match images by.")
-    # A reader takes an apostrophe before a formula away, which is right unless the name itself has one.
-    classes = {name: name if name in frame.columns else original(name) for name in table.classes}
-    classes = {name: heading for name, heading in classes.items() if heading in frame.columns}
-    if not classes:
+    else:
         raise InputError(f"{path} has no column named as a class of the dataset, such as {table.classes[0]!r}.")
+    beside = details_beside(path)
+    if beside.is_file():
+        said, decided = _from_details(read_details(beside), table, beside)
+        confirmed = decided & named & (values == said)  # what was edited by hand afterwards nobody confirmed
+    else:
+        confirmed = named & ~np.isnan(values) & (values != table.values)
+    return Corrections(path, table.ids, table.classes, values, named, confirmed, beside.is_file())
+
+
+def mark_confirmed(table: LabelTable, path: Path) -> LabelTable:
+    """A table that was read from a file, with what the details beside that file confirm."""
+    beside = details_beside(path)
+    if not beside.is_file():
+        return table
+    said, decided = _from_details(read_details(beside), table, beside)
+    confirmed = decided & (table.values == said)
+    return replace(table, confirmed=confirmed) if confirmed.any() else table
+
+
+def read_details(path: Path) -> pd.DataFrame:
+    """A file of details as text; it may have no lines."""
+    try:
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False, index_col=False, encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise InputError(f"Cannot read {path}: {' '.join(str(error).split())}") from error
+    absent = [name for name in DETAILS if name not in frame.columns]
+    if absent:
+        raise InputError(f"{path} has no column {absent[0]!r}: write it anew with `bomd decisions`.")
+    return frame.map(original)
+
+
+def confirmed_details(table: LabelTable) -> str:
+    """The confirmed labels of a table as a file of details, without who decided on them and when."""
+    assert table.confirmed is not None
+    return details_text(
+        [str(table.ids[row]), table.classes[column], "", f"{table.values[row, column]:g}", "", "", "0"]
+        for row, column in np.argwhere(table.confirmed)
+    )
+
+
+def details_text(lines: Iterable[Sequence[str]]) -> str:
+    """A file of details, from cells in the order of `DETAILS`."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(DETAILS)
+    writer.writerows([harmless(cell) for cell in line] for line in lines)
+    return stream.getvalue()
+
+
+def _from_columns(frame: pd.DataFrame, table: LabelTable, path: Path) -> tuple[Floats, NDArray[np.bool_]]:
+    """(N, C) labels of a table with a column for each class, and which of them it names."""
     repeated = frame["id"][frame["id"].duplicated()]
     if len(repeated):
         raise InputError(f"{path} names image {repeated.iloc[0]!r} more than once.")
-    own = {name: row for row, name in enumerate(table.ids.tolist())}
-    rows = {original(name): row for name, row in own.items()} | own
+    rows = _rows(table)
     known = frame["id"].isin(rows.keys())
     if not known.any():
         raise InputError(f"{path} names no image of the dataset; its first is {frame['id'].iloc[0]!r}.")
     places = [rows[name] for name in frame["id"][known]]
-    values = table.values.copy()
-    for name, heading in classes.items():
-        values[places, table.classes.index(name)] = _numbers(frame[heading][known], path, heading)
-    return table.replace(values)
+    values, named = _nothing(table)
+    for column, name in enumerate(table.classes):
+        heading = _heading(name, frame)
+        if heading is not None:
+            values[places, column] = _numbers(frame[heading][known], path, heading)
+            named[places, column] = True
+    return values, named
 
 
-def _numbers(cells: pd.Series[str], path: Path, name: str) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
-    stripped = cells.str.strip()
-    numbers = pd.to_numeric(stripped.mask(stripped == ""), errors="coerce").to_numpy(dtype=np.float32)
-    wrong = (stripped != "").to_numpy() & ~((numbers >= 0) & (numbers <= 1))
+def _from_table(own: LabelTable, table: LabelTable, path: Path) -> tuple[Floats, NDArray[np.bool_]]:
+    rows = {name: row for row, name in enumerate(own.ids.tolist())}
+    pairs = [(row, rows[name]) for row, name in enumerate(table.ids.tolist()) if name in rows]
+    if not pairs:
+        raise InputError(f"{path} names no image of the dataset; its first is {str(own.ids[0])!r}.")
+    here, there = np.asarray(pairs).T
+    values, named = _nothing(table)
+    values[here] = own.align(table.classes).values[there]
+    named[np.ix_(here, [name in own.classes for name in table.classes])] = True
+    return values, named
+
+
+def _from_details(frame: pd.DataFrame, table: LabelTable, path: Path) -> tuple[Floats, NDArray[np.bool_]]:
+    """(N, C) labels that people decided on, and where: not where they were evenly split or did not know."""
+    rows = _rows(table)
+    columns = {original(name): column for column, name in enumerate(table.classes)}
+    columns |= {name: column for column, name in enumerate(table.classes)}
+    settled = frame[(frame["unresolved"].str.strip() != "1") & (frame["decided"].str.strip() != "")]
+    settled = settled[settled["id"].isin(rows.keys()) & settled["class"].isin(columns.keys())]
+    values, decided = _nothing(table)
+    if not len(settled):
+        return values, decided
+    places = ([rows[name] for name in settled["id"]], [columns[name] for name in settled["class"]])
+    values[places] = _numbers(settled["decided"], path, "decided")
+    decided[places] = True
+    return values, decided
+
+
+def _nothing(table: LabelTable) -> tuple[Floats, NDArray[np.bool_]]:
+    shape = table.values.shape
+    return np.full(shape, np.nan, dtype=np.float32), np.zeros(shape, dtype=np.bool_)
+
+
+def _rows(table: LabelTable) -> dict[str, int]:
+    own = {name: row for row, name in enumerate(table.ids.tolist())}
+    return {original(name): row for name, row in own.items()} | own  # readers take apostrophes away
+
+
+def _heading(name: str, frame: pd.DataFrame) -> str | None:
+    """The column of a class; a reader takes an apostrophe before a formula away."""
+    return next((heading for heading in (name, original(name)) if heading in frame.columns), None)
+
+
+def _numbers(cells: pd.Series[str], path: Path, name: str) -> Floats:
+    words = cells.str.strip().str.lower()
+    texts = words.replace({word: str(value) for word, value in WORDS.items()})
+    numbers = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float32)
+    blank = words.isin([word for word, value in WORDS.items() if np.isnan(value)]).to_numpy()
+    wrong = ~blank & ~((numbers >= 0) & (numbers <= 1))
     if wrong.any():
-        raise InputError(f"{path}: {stripped.to_numpy()[wrong][0]!r} in column {name!r} is no label from 0 to 1.")
-    return numbers
+        raise InputError(f"{path}: {cells.to_numpy()[wrong][0]!r} in column {name!r} is no label from 0 to 1.")
+    return np.where(blank, np.nan, numbers).astype(np.float32)

@@ -35,7 +35,7 @@ _SPLIT = ("split", "set", "subset", "partition")
 _LABELS = ("labels", "label", "findinglabels", "findings", "finding", "classes", "class", "diagnosis")
 _NO_CLASS = ("age", "patientage", "sex", "patientsex", "gender", "patientgender", "followup", "fold", *_ID)
 _SPLIT_NAMES = {"training": "train", "val": "validation", "valid": "validation", "dev": "validation"}
-_WORDS = {"": np.nan, "na": np.nan, "nan": np.nan, "true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+WORDS = {"": np.nan, "na": np.nan, "nan": np.nan, "true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 _MOST_CLASSES = 1000  # more than that is a column of something else
 
 
@@ -327,7 +327,7 @@ def _numbers(layout: Layout, column: str) -> Floats:
 def _number(cell: str) -> float | None:
     word = cell.strip().lower()
     try:
-        return _WORDS[word] if word in _WORDS else float(word)
+        return WORDS[word] if word in WORDS else float(word)
     except ValueError:
         return None
 

@@ -5,9 +5,11 @@ The paper's NIHxPDC benchmark is NIH with the manually labelled part of PadChest
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bomd.errors import InputError
 from bomd.tables import LabelTable, Text
@@ -32,7 +34,12 @@ def read(base: LabelTable, part: LabelTable) -> LabelTable:
         patients=np.concatenate([table.groups for table in both]),
         views=_joined(base.views, part.views),
         origins=np.repeat(np.asarray([BASE, PART]), [len(base), len(part)]),
+        confirmed=None if base.confirmed is None and part.confirmed is None else np.concatenate(_confirmed(both)),
     )
+
+
+def _confirmed(tables: Sequence[LabelTable]) -> list[NDArray[np.bool_]]:
+    return [np.zeros(table.values.shape, np.bool_) if table.confirmed is None else table.confirmed for table in tables]
 
 
 def _joined(first: Text | None, second: Text | None) -> Any:

@@ -24,7 +24,7 @@ function chart(row, value) {
 }
 
 async function start() {
-  const answer = await fetch("/api/agreement");
+  const answer = await fetch("api/agreement");
   if (!answer.ok) {
     place("summary").textContent = await answer.text();
     return;

@@ -12,8 +12,9 @@ const state = {
   reviewer: "",
   items: [], // the part of the queue that is listed
   image: null, // the image on show
-  labels: [], // as toggled: 1, 0 or null
+  labels: [], // the reviewer's: 1, 0 or null
   touched: false, // whether the reviewer toggled anything
+  warned: "", // the contradictory labels that the reviewer was warned of last
   busy: false,
   seen: [], // images in the order they were shown
   at: -1, // where in it we are
@@ -67,7 +68,7 @@ function filters() {
 
 async function refresh(start = 0) {
   const query = new URLSearchParams({ reviewer: state.reviewer, start, count: PAGE, ...filters() });
-  const found = await ask(`/api/queue?${query}`);
+  const found = await ask(`api/queue?${query}`);
   if (!start) place("list").replaceChildren();
   state.items = start ? [...state.items, ...found.items] : found.items;
   for (const item of found.items) place("list").append(queueLine(item));
@@ -92,7 +93,7 @@ function queueLine(item) {
   const picture = button.appendChild(make("img"));
   picture.loading = "lazy";
   picture.alt = "";
-  picture.src = `/picture/${item.number}?small`;
+  picture.src = `picture/${item.number}?small`;
   const text = button.appendChild(make("span", "text"));
   text.append(make("span", "title", item.id), changesOf(item));
   const side = button.appendChild(make("span", "side"));
@@ -129,13 +130,13 @@ async function visit(number, remember = true) {
     state.at = state.seen.length - 1;
   }
   const query = new URLSearchParams({ reviewer: state.reviewer });
-  const [image, picture] = await Promise.all([ask(`/api/image/${number}?${query}`), load(`/picture/${number}`)]);
+  const [image, picture] = await Promise.all([ask(`api/image/${number}?${query}`), load(`picture/${number}`)]);
   state.image = image;
   history.replaceState(null, "", `#${number}`);
   startLabels();
   place("image-id").textContent = image.id;
-  const margin = image.margin === null ? "" : ` · margin ${image.margin.toFixed(2)}`;
-  place("image-facts").textContent = `Patient ${image.patient} · suspicion ${image.suspicion.toFixed(1)}${margin}`;
+  place("image-facts").textContent = factsOf(image).join(" · ");
+  place("picture-note").textContent = image.picture.why;
   place("decision").textContent = image.decision ? `You ${DONE[image.decision.action]}`.replace("You kept", "You kept it") : "";
   viewer.show(picture);
   showBanner("");
@@ -146,17 +147,42 @@ async function visit(number, remember = true) {
   if (listed) listed.scrollIntoView({ block: "nearest" });
 }
 
+function factsOf(image) {
+  const facts = image.patient === null ? [] : [`Patient ${image.patient}`];
+  facts.push(`suspicion ${image.suspicion.toFixed(1)}`);
+  if (image.margin !== null) facts.push(`margin ${image.margin.toFixed(2)}`);
+  if (state.run.has.files && !image.picture.original) facts.push(`packed picture, ${state.run.packed} px`);
+  return facts;
+}
+
+/* Edits start from the given labels, not from the proposal: a saved edit then holds what was given and what the
+   reviewer changed, and nothing that was merely proposed and never looked at. */
 function startLabels() {
-  const { decision, labels } = state.image;
-  const own = decision && decision.labels;
-  state.labels = own || labels.map((label) => (label.proposed < 0 ? null : label.proposed));
+  const { decision } = state.image;
+  state.labels = (decision && decision.labels) || labelsOf("given");
   state.touched = false;
+  state.warned = "";
   showLabels();
+}
+
+function labelsOf(kind) {
+  return state.image.labels.map((label) => (label[kind] < 0 ? null : label[kind]));
+}
+
+/* "No Finding" beside a finding: a slip, most of the time. */
+function contradiction(labels) {
+  const { nothing, classes } = state.run;
+  if (nothing === null || labels[nothing] !== 1) return "";
+  const found = classes.filter((_, column) => column !== nothing && labels[column] === 1);
+  return found.length ? `${classes[nothing]} together with ${found.join(", ")}` : "";
 }
 
 function showLabels() {
   const lines = state.image.labels.map((label, column) => labelLine(label, column));
   place("labels").replaceChildren(...lines);
+  const clash = contradiction(state.labels);
+  place("conflict").textContent = clash && `${clash}: one of them is probably wrong.`;
+  place("conflict").hidden = !clash;
   place("edit").classList.toggle("primary", state.touched);
   place("accept").classList.toggle("primary", !state.touched);
 }
@@ -205,6 +231,7 @@ function labelLine(label, column) {
   toggle.setAttribute("aria-checked", value === 1 ? "true" : "false");
   toggle.setAttribute("aria-label", `${name}: ${value === 1 ? "yes" : value === 0 ? "no" : "not known"}`);
   toggle.classList.toggle("unset", value === null);
+  toggle.classList.toggle("changed", (value ?? -1) !== label.given);
   toggle.append(make("span", "knob"));
   toggle.addEventListener("click", () => flip(column, true));
   return row;
@@ -226,7 +253,7 @@ function showNeighbours() {
     const line = make("li");
     const button = line.appendChild(make("button", "neighbour"));
     const picture = button.appendChild(make("img"));
-    picture.src = `/picture/${other.number}?small`;
+    picture.src = `picture/${other.number}?small`;
     picture.alt = "";
     const names = other.labels.map((column) => state.run.classes[column]).join(", ") || "no positive label";
     button.append(make("span", "names", names));
@@ -240,13 +267,13 @@ function showNeighbours() {
 }
 
 async function compare(other) {
-  viewer.show(await load(`/picture/${other.number}`));
+  viewer.show(await load(`picture/${other.number}`));
   showBanner(`Nearest image ${other.id} – Esc goes back`);
 }
 
 async function leaveComparison() {
   if (place("banner").hidden || !state.image) return;
-  viewer.show(await load(`/picture/${state.image.number}`));
+  viewer.show(await load(`picture/${state.image.number}`));
   showBanner("");
   drawHeat();
 }
@@ -279,17 +306,38 @@ async function drawHeat() {
     viewer.overlay(null);
     return;
   }
-  const address = `/heat/${shown.number}/${column}`;
+  const address = `heat/${shown.number}/${column}`;
+  const done = showDrawing();
   try {
     const answer = await reach(address);
     if (!answer.ok) throw new Error((await answer.text()).trim());
     const picture = await load(address);
+    state.run.model_ready = true;
     if (state.image === shown && place("heat").value === column) viewer.overlay(picture);
   } catch (error) {
     place("heat").value = "";
     viewer.overlay(null);
     say(error.message, true);
+  } finally {
+    done();
   }
+}
+
+/* A sign that a heat map is on its way: at once while the model is opened, later ones only if they take long. */
+let drawings = 0;
+
+function showDrawing() {
+  const sign = place("drawing");
+  drawings += 1;
+  const timer = setTimeout(() => {
+    sign.textContent = state.run.model_ready ? "Drawing the heat map …" : "Opening the model for the first heat map …";
+    sign.hidden = false;
+  }, state.run.model_ready ? 300 : 0);
+  return () => {
+    clearTimeout(timer);
+    drawings -= 1;
+    sign.hidden = drawings === 0 || sign.hidden;
+  };
 }
 
 /* Decisions */
@@ -301,9 +349,16 @@ async function act(action, extra = {}) {
     say("You changed labels: press e to save them, or Esc to drop them", true);
     return;
   }
+  const labels = { accept: () => labelsOf("proposed"), keep: () => labelsOf("given"), edit: () => state.labels }[action];
+  const clash = labels ? contradiction(labels()) : "";
+  if (clash && state.warned !== `${action} ${clash}`) {
+    state.warned = `${action} ${clash}`;
+    say(`Not saved yet: press ${action[0]} again to save ${clash}`, true);
+    return;
+  }
   await guarded(async () => {
     say("Saving …");
-    await ask("/api/decide", { number: image.number, id: image.id, action, ...extra });
+    await ask("api/decide", { number: image.number, id: image.id, action, ...extra });
     say(`Saved: ${DONE[action]}`);
     await goOn();
   });
@@ -331,6 +386,8 @@ function finish(text) {
   viewer.clear();
   place("image-id").textContent = "";
   place("image-facts").textContent = "";
+  place("picture-note").textContent = "";
+  place("conflict").hidden = true;
   place("decision").textContent = "";
   place("labels").replaceChildren();
   place("neighbours").replaceChildren();
@@ -341,7 +398,7 @@ function finish(text) {
 
 async function undo() {
   await guarded(async () => {
-    const { number } = await ask("/api/undo", {});
+    const { number } = await ask("api/undo", {});
     say("Undone");
     await refresh();
     await visit(number);
@@ -499,7 +556,7 @@ for (const id of Object.values(FILTERS)) {
 }
 
 async function start() {
-  state.run = await ask("/api/run");
+  state.run = await ask("api/run");
   state.run.classes.forEach((name, column) => {
     for (const id of ["filter-class", "heat"]) {
       const option = make("option", "", name);
@@ -508,6 +565,7 @@ async function start() {
     }
   });
   document.querySelector(".where").hidden = !state.run.has.heat;
+  if (!state.run.has.patients) place("filter-text-name").textContent = "Image";
   const saved = JSON.parse(sessionStorage.getItem("bomd-filters") || "{}");
   for (const [name, id] of Object.entries(FILTERS)) if (saved[name]) place(id).value = saved[name];
   const named = document.body.dataset.reviewer; // by the command; a new name there beats the one kept here

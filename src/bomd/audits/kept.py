@@ -1,0 +1,81 @@
+"""The table that a run's labels came from, kept beside the run, so that reviewed labels go back as they came."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bomd.audits.given import Given, Records, read_records
+from bomd.audits.rewrite import Form
+from bomd.data.datasets import folder
+from bomd.data.datasets.corrected import details_beside
+from bomd.data.label_files import kind_of
+from bomd.errors import InputError
+from bomd.files import read_json, write_json, write_text
+from bomd.runs import Run
+
+TABLE, FORM = "table.csv", "table.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """A user's own table.
+
+    Attributes:
+        records: The table as text.
+        form: What its columns are.
+        suffix: Of its file.
+        details: Who decided what about its labels, from earlier reviews; the file need not exist.
+    """
+
+    records: Records
+    form: Form
+    suffix: str
+    details: Path
+
+
+def keep(given: Given, directory: Path) -> None:
+    """Put the given table and its form down in a run directory, with the details of earlier reviews."""
+    suffix = Path(given.name).suffix.lower()
+    form = asdict(form_of(given.layout))
+    write_json(directory / FORM, {"suffix": suffix if suffix in (".csv", ".tsv") else ".csv", **form})
+    write_text(directory / TABLE, given.records.text())
+    if given.details is not None:
+        shutil.copyfile(given.details, details_beside(directory / TABLE))
+
+
+def find(directory: Path) -> Kept | None:
+    """The table of a run: the one that was kept, or that of the folder which its recipe names; else None."""
+    if (directory / FORM).is_file():
+        facts = read_json(directory / FORM)
+        try:
+            tuples = {name: tuple(facts[name]) for name in ("class_columns", "classes")}
+            form = Form(facts["id_column"], facts["label_column"], facts["delimiter"], **tuples)
+            suffix = str(facts["suffix"])
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{directory / FORM} is damaged: {error}. Audit again.") from error
+        return Kept(read_records(directory / TABLE), form, suffix, details_beside(directory / TABLE))
+    if not (directory / "config.json").is_file():
+        return None
+    train = Run(directory).config().get("train", {})
+    return _of_folder(train) if isinstance(train, dict) and train.get("dataset") == "folder" else None
+
+
+def _of_folder(train: dict[str, Any]) -> Kept | None:
+    """The table that a recipe reads, as it is now."""
+    options = {name: value for name, value in train.items() if name in folder.describe.__annotations__}
+    try:
+        layout = folder.describe(**{**options, "root": Path(options["root"])})
+    except InputError:  # moved or changed since: the labels of the run itself then have to do
+        return None
+    if kind_of(layout.file) in ("Parquet file", "Excel workbook"):  # no text to change cells of
+        return None
+    earlier = Path(str(train.get("labels_from", layout.file)))
+    details = earlier if earlier.stem.endswith("-details") else details_beside(earlier)
+    return Kept(read_records(layout.file), form_of(layout), layout.file.suffix, details)
+
+
+def form_of(layout: folder.Layout) -> Form:
+    return Form(layout.id_column, layout.label_column, layout.delimiter, layout.class_columns, layout.classes)

@@ -1,0 +1,170 @@
+"""A user's own table with other labels in it: the same columns, order, separator and spelling, only labels change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bomd.audits.given import Records
+from bomd.data.cells import csv_line, harmless, original
+from bomd.data.datasets.folder import WORDS
+from bomd.tables import NO_FINDING
+
+Changes = Callable[[Sequence[str], Mapping[str, float | None]], dict[int, str]]  # cells, decided -> new cells by place
+PLAIN: dict[float | None, str] = {1.0: "1", 0.0: "0", None: ""}  # spellings where the table shows none of its own
+
+
+@dataclass(frozen=True)
+class Form:
+    """Where a table has what.
+
+    Attributes:
+        id_column: Names the image of a row.
+        label_column: Lists its classes; None where each class has a column of its own.
+        delimiter: Stands between the classes in that column.
+        class_columns: The columns of the classes, where each has its own.
+        classes: Their names, or the classes that the label column may list.
+    """
+
+    id_column: str
+    label_column: str | None
+    delimiter: str | None
+    class_columns: tuple[str, ...]
+    classes: tuple[str, ...]
+
+
+def rewrite(records: Records, form: Form, decided: Mapping[str, Mapping[str, float | None]]) -> str:
+    """The table with decided labels in place of its own; every other character stays as it was.
+
+    Args:
+        records: The table as text.
+        form: What its columns are.
+        decided: By id and class, 1, 0 or None for unknown; classes that the table does not have are left out.
+    """
+    cut = [cut_record(row, records.separator) for row in records.rows]
+    rows = [[original(plain(piece)) for piece in pieces] for pieces in cut]
+    header = [original(plain(piece).strip()) for piece in cut_record(records.header, records.separator)]
+    change = _list_changes if form.label_column is not None else _column_changes
+    lines = [records.header]
+    place = header.index(form.id_column)
+    changed = change(header, rows, form)
+    for raw, pieces, cells in zip(records.rows, cut, rows, strict=True):
+        wanted = decided.get(cells[place].strip() if place < len(cells) else "", {})
+        new = changed(cells, wanted) if wanted else {}
+        if new:
+            pieces = pieces + [""] * (max(new) + 1 - len(pieces))
+            for column, text in new.items():
+                pieces[column] = csv_line([harmless(text)], records.separator) if text else ""
+            raw = records.separator.join(pieces)
+        lines.append(raw)
+    return records.mark + "".join(f"{line}{records.newline}" for line in lines)
+
+
+def cut_record(raw: str, separator: str) -> list[str]:
+    """The cells of a record as they stand in the file, quotation marks included."""
+    if '"' not in raw:
+        return raw.split(separator)
+    pieces, start, at, quoted = [], 0, 0, False
+    while at < len(raw):
+        sign = raw[at]
+        if quoted:
+            if sign == '"' and raw[at + 1 : at + 2] == '"':
+                at += 1
+            elif sign == '"':
+                quoted = False
+        elif sign == '"' and at == start:
+            quoted = True
+        elif sign == separator:
+            pieces.append(raw[start:at])
+            start = at + 1
+        at += 1
+    return [*pieces, raw[start:]]
+
+
+def plain(piece: str) -> str:
+    """What a cell says without its quotation marks."""
+    if not piece.startswith('"'):
+        return piece
+    body, _, rest = piece[1:].replace('""', "\0").partition('"')
+    return body.replace("\0", '"') + rest
+
+
+def _column_changes(header: Sequence[str], rows: Sequence[Sequence[str]], form: Form) -> Changes:
+    """Changes of a table with a column for each class: the cell of each class that was decided otherwise."""
+    places = {name: header.index(column) for name, column in zip(form.classes, form.class_columns, strict=True)}
+    spelled = {name: _spellings([cells[at] for cells in rows if at < len(cells)]) for name, at in places.items()}
+    usual = PLAIN | {value: text for own in spelled.values() for value, text in own.items()}
+
+    def changes(cells: Sequence[str], wanted: Mapping[str, float | None]) -> dict[int, str]:
+        new = {}
+        for name, at in places.items():
+            if name in wanted and (at >= len(cells) or _meaning(cells[at]) != wanted[name]):
+                new[at] = spelled[name].get(wanted[name], usual[wanted[name]])
+        return new
+
+    return changes
+
+
+def _list_changes(header: Sequence[str], rows: Sequence[Sequence[str]], form: Form) -> Changes:
+    """Changes of a table that lists classes in one column: names are taken out, and added at the end."""
+    assert form.label_column is not None
+    assert form.delimiter is not None
+    at, delimiter = header.index(form.label_column), form.delimiter
+    cells_of_all = [cells[at] for cells in rows if at < len(cells)]
+    tokens = Counter(token.strip() for cell in cells_of_all for token in cell.split(delimiter) if token.strip())
+    spelled = {name: name for name in form.classes}
+    spelled |= {_name(token): token for token, _ in reversed(tokens.most_common())}
+    spaced = sum(f"{delimiter} " in cell for cell in cells_of_all)
+    joint = f"{delimiter} " if 2 * spaced > sum(delimiter in cell for cell in cells_of_all) > 0 else delimiter
+
+    def changes(cells: Sequence[str], wanted: Mapping[str, float | None]) -> dict[int, str]:
+        own = [token.strip() for token in (cells[at] if at < len(cells) else "").split(delimiter) if token.strip()]
+        listed = {_name(token) for token in own}
+        kept = [token for token in own if wanted.get(_name(token), 1) == 1]
+        added = [spelled[name] for name in form.classes if wanted.get(name) == 1 and name not in listed]
+        new = kept + added
+        nothing = spelled.get(NO_FINDING)
+        if not new and nothing is not None and all(value is not None for value in wanted.values()):
+            new = [nothing]  # a blank cell would say that the image is not labelled
+        return {at: joint.join(new)} if [*map(_name, new)] != [*map(_name, own)] else {}
+
+    return changes
+
+
+def _spellings(cells: Sequence[str]) -> dict[float | None, str]:
+    """How a column usually writes yes, no and unknown."""
+    found: dict[float | None, str] = {}
+    for text, _ in reversed(Counter(cell.strip() for cell in cells).most_common()):
+        meaning = _meaning(text)
+        if meaning in (0, 1, None):
+            found[meaning] = text
+    return found
+
+
+def _meaning(cell: str) -> float | None:
+    word = cell.strip().lower()
+    try:
+        number = WORDS[word] if word in WORDS else float(word)
+    except ValueError:
+        return -1.0  # no label, and equal to none
+    return None if np.isnan(number) else number
+
+
+def _name(token: str) -> str:
+    """The class that a token of a list means; "No Finding" has several spellings."""
+    return NO_FINDING if "".join(filter(str.isalnum, token.lower())) in ("nofinding", "nofindings") else token
+
+
+def as_decided(
+    values: NDArray[np.float32], decided: NDArray[np.bool_], ids: Sequence[str], classes: Sequence[str]
+) -> dict[str, dict[str, float | None]]:
+    """What `rewrite` takes, from (N, C) labels and where somebody decided."""
+    found: dict[str, dict[str, float | None]] = {}
+    for row in np.flatnonzero(decided.any(axis=1)).tolist():
+        said = {classes[column]: values[row, column] for column in np.flatnonzero(decided[row]).tolist()}
+        found[ids[row]] = {name: None if np.isnan(value) else float(value) for name, value in said.items()}
+    return found

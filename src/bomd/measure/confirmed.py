@@ -1,0 +1,44 @@
+"""Labels that people decided on are fixed, whatever a method thinks of them: the one place that sees to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from bomd.methods.base import Prepared
+from bomd.tables import Flags, LabelTable
+
+
+def after_noise(noisy: LabelTable, before: LabelTable) -> LabelTable:
+    """Labels with noise, which spares what people decided about a part of the set, such as one of a mixture."""
+    if before.confirmed is None:
+        return noisy
+    values = np.where(before.confirmed, before.values, noisy.values)
+    return replace(noisy, values=values, confirmed=before.confirmed)
+
+
+def keep_confirmed(prepared: Prepared, given: LabelTable) -> Prepared:
+    """What a method prepared, with the labels that people decided on as they are: learnt in full and never flagged.
+
+    An image stays flagged only if it has a label that nobody decided on.
+    """
+    fixed = given.confirmed
+    if fixed is None or not fixed.any():
+        return prepared
+    flags = prepared.flags
+    if flags is not None:
+        entry = np.where(fixed, np.nan, flags.entry).astype(np.float32)
+        undecided = ~(fixed | np.isnan(given.values)).all(axis=1)
+        margin = np.where(undecided, flags.margin, np.nan).astype(np.float32)
+        flags = Flags(flags.ids, flags.noisy & undecided, margin, entry)
+    opinion = prepared.opinion
+    if opinion is not None:
+        wrong = np.where(fixed, 0, opinion.wrong).astype(np.float32)
+        proposed = np.where(fixed, given.values >= 0.5, opinion.proposed).astype(np.float32)
+        expected = np.nansum(wrong[:, given.findings], axis=1).astype(np.float32)
+        rank = np.empty(len(expected), dtype=np.int64)
+        rank[np.argsort(-expected, kind="stable")] = np.arange(1, len(expected) + 1)
+        opinion = replace(opinion, wrong=wrong, proposed=proposed, expected=expected, rank=rank)
+    targets = np.where(fixed, given.values, prepared.targets)
+    return replace(prepared, targets=targets, flags=flags, opinion=opinion)

@@ -1,0 +1,66 @@
+"""Which picture of an image is shown: its file, as long as that is what the run has judged, else the packed one."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from bomd.data.images import Pixels, read_image
+from bomd.errors import InputError
+from bomd.review.evidence import Evidence
+
+LARGEST_SIDE = 2048  # pixels of an original that a browser gets
+KEPT = 8  # pictures: whoever asks for the evidence on an image asks for its picture, too
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A picture for people.
+
+    Attributes:
+        pixels: (H, W).
+        original: Whether it is the file itself rather than the packed picture.
+        why: Why not, where one would expect the file.
+    """
+
+    pixels: Pixels
+    original: bool
+    why: str = ""
+
+
+class Pictures:
+    """The pictures of a run."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self.evidence = evidence
+        self.files = evidence.originals and evidence.record.given.paths is not None  # else nothing is decoded
+        self._decoded = functools.lru_cache(maxsize=KEPT)(self._decode)
+        self._lock = threading.Lock()
+
+    def shown(self, row: int) -> Shown:
+        """The picture of an image; whoever asks at the same time waits instead of decoding it, too."""
+        if not self.files:
+            return Shown(self.evidence.packed(row), False)
+        with self._lock:
+            return self._decoded(row)
+
+    def _decode(self, row: int) -> Shown:
+        packed, paths = self.evidence.packed(row), self.evidence.record.given.paths
+        assert paths is not None
+        file = Path(str(paths[row]))
+        if not file.is_file():
+            return Shown(packed, False, "The image file is not there any more: this is the packed picture.")
+        try:
+            pixels = read_image(file)
+        except InputError:
+            return Shown(packed, False, "The image file cannot be read any more: this is the packed picture.")
+        if not self.evidence.store.shows(int(self.evidence.places[row]), pixels):
+            return Shown(packed, False, "The image file has changed since the run: this is the picture it has judged.")
+        image = Image.fromarray(pixels)
+        image.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
+        return Shown(np.asarray(image), True)

@@ -1,0 +1,109 @@
+"""From a review to a classifier: the settings of the run, the labels that people decided on, and thresholds."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bomd import config as settings
+from bomd.config import Config
+from bomd.data.datasets.corrected import details_beside, digest_of
+from bomd.errors import InputError
+from bomd.files import write_text
+from bomd.measure import experiment
+from bomd.measure.report import write_report
+from bomd.methods import METHODS
+from bomd.review.evidence import only_run
+from bomd.review.export import Reviewed, as_table, read_reviewed, write_reviewed
+from bomd.runs import Run
+
+HELD_OUT = 0.2  # of the patients, where the run held out nobody, as an audit does
+FOLDER = "retrained"
+
+
+@dataclass(frozen=True, eq=False)
+class Retrained:
+    """What came of a review.
+
+    Attributes:
+        run: The new run directory.
+        model: The model folder, for `bomd predict`.
+        page: The report.
+        reviewed: The labels that it learnt from.
+    """
+
+    run: Run
+    model: Path
+    page: Path
+    reviewed: Reviewed
+
+
+def retrain(place: Path, output: Path | None = None, held_out: float | None = None) -> Retrained:
+    """Train again as a run did, from the labels that people decided on, and choose thresholds on held-out patients.
+
+    The same call continues where an earlier one stopped, and returns at once where it is done. After more decisions
+    it trains anew.
+
+    Args:
+        place: The folder of an audit, or a run directory.
+        output: Where model, report and reviewed labels go; by default `retrained` in that folder.
+        held_out: Share of the patients whose labels choose the thresholds; by default that of the run, or a fifth.
+    """
+    run = only_run(place)
+    folder = output or place / FOLDER
+    if held_out is not None and not 0 < held_out < 1:
+        raise InputError(f"--held-out is {held_out:g}, but must lie between 0 and 1.")
+    decided = read_reviewed(run).labels.confirmed
+    if decided is None or not decided.any():
+        raise InputError(f"Nobody has decided anything yet: start with `bomd review {place}`.")
+    folder.mkdir(parents=True, exist_ok=True)
+    reviewed, table = write_reviewed(run, folder / "reviewed.csv")
+    config = _config_of(run)
+    labels = details_beside(table).resolve()
+    if "labels_from" in config.train:  # what the run learnt from beside the decisions of people is learnt from again
+        labels = (folder / "labels.csv").resolve()
+        write_text(labels, as_table(reviewed, None))
+        write_text(details_beside(labels), details_beside(table).read_text(encoding="utf-8"))
+    train = _found_again(config.train, run) | {"labels_from": str(labels), "labels_digest": digest_of(labels)}
+    share = held_out or config.validation or HELD_OUT
+    config = replace(config, name=f"{config.name}-{FOLDER}", validation=share, train=train)
+    config = _with_fewer_neighbours(config, int((1 - share) * len(reviewed.labels)) - 1)
+    shared = run.resolve().parents[2]  # where the run's packed images are, unless it was moved
+    done = experiment.run(config, shared if (shared / "stages").is_dir() else folder / "runs")
+    page = write_report([done], folder / "report.html")
+    return Retrained(done, _copy_model(done, folder), page, reviewed)
+
+
+def _config_of(run: Path) -> Config:
+    saved = Run(run).config()
+    if saved.get("method") not in METHODS:
+        raise InputError(f"{run} trained nothing (method {saved.get('method')}): audit without --features first.")
+    return settings.parse(saved, METHODS, str(run / "config.json"))
+
+
+def _found_again(train: dict[str, Any], run: Path) -> dict[str, Any]:
+    """Where the labels are, also if the folder of the audit was moved with its tables."""
+    tables = run.resolve().parents[2] / "tables"
+    there = Path(str(train.get("root", ""))) / str(train.get("labels", ""))
+    moved = train.get("dataset") == "folder" and not there.exists() and (tables / there.name).is_file()
+    return train | {"root": str(tables)} if moved else train
+
+
+def _with_fewer_neighbours(config: Config, most: int) -> Config:
+    """A small set, of which some are held out, may have fewer images than the run had neighbours."""
+    own = config.settings.get(config.method, {})
+    if own.get("neighbours", 0) <= most:
+        return config
+    return replace(config, settings=config.settings | {config.method: own | {"neighbours": max(1, most)}})
+
+
+def _copy_model(done: Run, folder: Path) -> Path:
+    """The model beside the report, whole or not at all."""
+    model, fresh = folder / "model", folder / ".model"
+    shutil.rmtree(fresh, ignore_errors=True)
+    shutil.copytree(done.directory / "model", fresh)
+    shutil.rmtree(model, ignore_errors=True)
+    fresh.rename(model)
+    return model

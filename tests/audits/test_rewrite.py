@@ -1,0 +1,90 @@
+"""A table goes back as it came: only cells whose label was decided otherwise change."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bomd.audits.given import read_records
+from bomd.audits.rewrite import Form, as_decided, cut_record, plain, rewrite
+
+LISTED = Form("image", "labels", "|", (), ("Edema", "Mass", "No Finding"))
+
+
+def rewritten(tmp_path: Path, text: str, form: Form, **decided: dict[str, float | None]) -> str:
+    file = tmp_path / "table.csv"
+    file.write_bytes(text.encode())
+    return rewrite(read_records(file), form, {name.replace("_", "."): said for name, said in decided.items()})
+
+
+def test_cells_keep_their_column_order_separator_and_spelling(tmp_path: Path) -> None:
+    """Semicolons, a mark, Windows line ends, quotation marks, words for labels: all as they were."""
+    text = '\ufeffnote;image;Mass;"Edema "\r\n"a;""b""";a;TRUE;no\r\n;b;FALSE;yes\r\nx;c;FALSE;\r\n'
+    text = text.replace("Edema ", "Edema")
+    form = Form("image", None, None, ("Mass", "Edema"), ("Mass", "Edema"))
+    found = rewritten(tmp_path, text, form, a={"Mass": 0, "Edema": 1}, c={"Mass": 0, "Edema": 0, "Other": 1})
+    assert found == text.replace("a;TRUE;no", "a;FALSE;yes").replace("c;FALSE;", "c;FALSE;no")
+
+
+def test_unknown_is_written_as_the_table_writes_it(tmp_path: Path) -> None:
+    text = "image,Mass\na,1.0\nb,NA\n"
+    form = Form("image", None, None, ("Mass",), ("Mass",))
+    assert rewritten(tmp_path, text, form, a={"Mass": None}) == "image,Mass\na,NA\nb,NA\n"
+    assert rewritten(tmp_path, text, form, a={"Mass": 0}) == "image,Mass\na,0\nb,NA\n"
+    short = "image,Mass\na,1\nb\n"  # a row that ends early
+    assert rewritten(tmp_path, short, form, b={"Mass": 1}) == "image,Mass\na,1\nb,1\n"
+
+
+def test_lists_lose_and_gain_names(tmp_path: Path) -> None:
+    text = "image,labels\na.png,Mass|Edema\nb.png,no finding\nc.png,Edema|Tube\nd.png,\n"
+    every = {"Edema": 0.0, "Mass": 1.0, "No Finding": 0.0}
+    nothing = {"Edema": 0.0, "Mass": 0.0, "No Finding": 1.0}
+    found = rewritten(tmp_path, text, LISTED, a_png=nothing, b_png=every, c_png=every, d_png=nothing)
+    assert found.splitlines()[1:] == ["a.png,no finding", "b.png,Mass", "c.png,Tube|Mass", "d.png,no finding"]
+
+
+def test_a_list_that_says_the_same_is_not_touched(tmp_path: Path) -> None:
+    text = 'image,labels\na.png," Mass |Edema"\n'
+    said = {"Edema": 1.0, "Mass": 1.0, "No Finding": 0.0}
+    assert rewritten(tmp_path, text, LISTED, a_png=said) == text
+
+
+def test_names_are_joined_as_the_table_joins_them(tmp_path: Path) -> None:
+    text = 'image;labels\na;"Mass, Edema"\nb;Mass\n'
+    form = Form("image", "labels", ",", (), ("Edema", "Mass"))
+    assert rewritten(tmp_path, text, form, b={"Edema": 1, "Mass": 1}).splitlines()[2] == "b;Mass, Edema"
+    assert rewritten(tmp_path, text, form, b={"Edema": 0, "Mass": 0}).splitlines()[2] == "b;"
+
+
+def test_apostrophes_before_formulas_are_seen_through_and_kept(tmp_path: Path) -> None:
+    text = "image,labels\n'=a,'=x|Mass\nb,Mass\n"
+    form = Form("image", "labels", "|", (), ("=x", "Mass"))
+    decided: dict[str, dict[str, float | None]] = {"=a": {"=x": 1, "Mass": 0}, "b": {"=x": 1, "Mass": 0}}
+    (tmp_path / "table.csv").write_text(text)
+    found = rewrite(read_records(tmp_path / "table.csv"), form, decided)
+    assert found == "image,labels\n'=a,'=x\nb,'=x\n"
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@given(cells=st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"])), min_size=2, max_size=5))
+def test_cells_are_cut_as_the_csv_module_cuts_them(separator: str, cells: list[str]) -> None:
+    stream = io.StringIO()
+    csv.writer(stream, delimiter=separator, lineterminator="").writerow(cells)
+    pieces = cut_record(stream.getvalue(), separator)
+    assert [plain(piece) for piece in pieces] == cells
+    assert separator.join(pieces) == stream.getvalue()
+    raw = separator.join(cells).replace("\0", "")
+    if raw.count('"') == 0:
+        assert [plain(piece) for piece in cut_record(raw, separator)] == next(csv.reader([raw], delimiter=separator))
+
+
+def test_decisions_by_id_and_class() -> None:
+    values = np.asarray([[1, np.nan], [0, 1]], dtype=np.float32)
+    decided = np.asarray([[True, True], [False, False]])
+    assert as_decided(values, decided, ["a", "b"], ["Mass", "Edema"]) == {"a": {"Mass": 1.0, "Edema": None}}
