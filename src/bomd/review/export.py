@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from bomd.data.cells import harmless
 from bomd.errors import InputError
 from bomd.files import write_text
+from bomd.measure.records import load_record
 from bomd.review.decisions import FILE, JUDGEMENTS, Event, current, read_events
-from bomd.review.evidence import load_record
 from bomd.tables import LabelTable
 
 COLUMNS = ("id", "patient", "reviewers", "unresolved")
