@@ -118,7 +118,7 @@ def test_no_cell_of_a_csv_is_a_formula_and_names_come_back(judgement: Judgement,
     classes = ("Mass", "@SUM(A1)", "Hernia", "No Finding")
     patients = np.asarray(["+1+1", "-p", "'=q", "-2", "s\rt"])
     given = replace(judgement.given, classes=classes, patients=patients)
-    exchange.write(Judgement(given, None, judgement.flags), tmp_path / "out.csv", form)
+    exchange.write(Judgement(given, None, judgement.doubts), tmp_path / "out.csv", form)
     with (tmp_path / "out.csv").open(newline="") as stream:
         cells = [cell for line in csv.reader(stream) for cell in line]
     assert "'=cmd|' /C calc'!A0" in cells
@@ -307,9 +307,8 @@ class TestCommand:
         assert bomd("convert", run, "--to", "label-studio", "-o", tasks, "--set", f"root={tmp_path}") == 0
         assert "5 images, 4 classes, proposals, 0 flagged" in capsys.readouterr().out
         assert bomd("convert", tasks, "--from", "label-studio", "-o", table) == 0
-        back = exchange.read(table)
-        assert back.given.ids.tolist() == judgement.given.ids.tolist()
-        assert same(back.given.values, judgement.given.values)
+        back = exchange.read(table).given.select(judgement.given.ids)  # rows come in the order of review
+        assert same(back.values, judgement.given.values)
 
     @pytest.mark.parametrize(
         ("words", "message"),

@@ -161,8 +161,8 @@ def _page(grids: Sequence[Grid], parts: Sequence[_Part], detailed: Sequence[_Par
 
 def _notes(groups: Sequence[Group], said: set[str]) -> list[str]:
     """What runs noted, each once, without what the summary says already."""
-    notes = [note for group in groups for run in group.runs for note in run.result.get("notes") or []]
-    return [note for note in dict.fromkeys(notes) if note not in said]
+    notes = dict.fromkeys(note for group in groups for run in group.runs for note in run.result.get("notes") or [])
+    return [note for note in notes if note not in said]
 
 
 def _versions(page: Values, galleries: Callable[[int], list[Values]], count: int) -> Iterator[Values]:
@@ -298,8 +298,8 @@ def _block(parts: Sequence[_Part], leading: Sequence[_Part], test: str, name: st
 
 
 def _galleries(parts: Sequence[_Part], most: int) -> list[Values]:
-    judging = [(part.group, part.record) for part in parts if part.record.flags is not None]
-    found = [(of, gallery.read_pages(of.first.run.directory, record, most)) for of, record in judging]
+    judging = [part for part in parts if part.record.flags is not None]
+    found = [(part.group, gallery.read_pages(part.group.first.run.directory, part.record, most)) for part in judging]
     return [{"group": group, "pages": pages} for group, pages in found if pages]
 
 

@@ -87,10 +87,7 @@ def _questioned(found: dict[str, Any], by: str) -> Point | None:
         return None
     total = found["removed"] + found["added"]
     if not total:
-        return _point(
-            f"{by}No other labels are proposed.",
-            "No label of a class that was learnt is wrong with a probability above 0.6.",
-        )
+        return _point(f"{by}No other labels are proposed.", "No label is doubtful enough.")
     lead = f"{by}{total:,} of {found['labels']:,} labels are questioned, in {found['changed']:,} images: "
     lead += f"{found['removed']:,} positive and {found['added']:,} negative."
     sides = (("Positive", "removed", "positives"), ("Negative", "added", "negatives"))
