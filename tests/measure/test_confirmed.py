@@ -9,18 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bomd.clean.opinion import form_opinion
 from bomd.config import Config, parse
 from bomd.data.datasets.corrected import DETAILS
 from bomd.errors import InputError
 from bomd.measure import experiment
 from bomd.measure.confirmed import after_noise, keep_confirmed
-from bomd.measure.proposals import propose
 from bomd.measure.records import LabelRecord
-from bomd.measure.suspicion import suspicion_of
 from bomd.methods import METHODS
 from bomd.methods.base import Prepared
 from bomd.runs import Run
-from bomd.tables import Flags, LabelTable, Opinion
+from bomd.tables import NO_FINDING, Flags, LabelTable
 
 NAN = float("nan")
 GIVEN = LabelTable(
@@ -51,41 +50,25 @@ def test_noise_spares_what_was_decided_about_a_part_of_the_set() -> None:
 
 
 def test_an_opinion_leaves_out_what_people_decided_on() -> None:
-    """Everything is thought wrong with 0.75: a has nothing left to doubt, b and c one label, d two."""
-    wrong, others = np.full((4, 2), 0.75, dtype=np.float32), np.asarray([[0, 1]] * 4, dtype=np.float32)
-    opinion = Opinion(
-        GIVEN.ids, wrong, others, np.full(4, 1.5, np.float32), np.arange(1, 5), np.ones(2, dtype=np.bool_)
-    )
-    kept = keep_confirmed(Prepared(others, opinion=opinion), replace(GIVEN, confirmed=CONFIRMED)).opinion
-    assert kept is not None
-    assert kept.wrong.tolist() == [[0, 0], [0, 0.75], [0, 0.75], [0.75, 0.75]]
-    assert kept.proposed.tolist() == [[1, 0], [1, 1], [1, 1], [0, 1]]
-    assert kept.expected.tolist() == [0, 0.75, 0.75, 1.5]
-    assert kept.rank.tolist() == [4, 2, 3, 1]
-
-
-def test_nothing_else_is_proposed_and_nothing_is_suspect(tmp_path: Path) -> None:
-    """All neighbours say the opposite of everything; d is the only image without a decision."""
-    marked = replace(GIVEN, confirmed=CONFIRMED)
-    flags = Flags(GIVEN.ids, np.ones(4, dtype=np.bool_), np.full(4, -1, np.float32), np.full((4, 2), -1, np.float32))
-    others = LabelTable(np.asarray([*"xyz"]), GIVEN.classes, np.asarray([[0, 1]] * 3, dtype=np.float32))
-    both = LabelTable(
-        np.concatenate([marked.ids, others.ids]),
-        GIVEN.classes,
-        np.concatenate([marked.values, others.values]),
-        confirmed=np.concatenate([CONFIRMED, np.zeros((3, 2), dtype=np.bool_)]),
-    )
-    noisy = np.concatenate([flags.noisy, np.zeros(3, dtype=np.bool_)])
-    neighbours = np.asarray([[4, 5, 6]] * 7)
-    seven = Flags(both.ids, noisy, np.zeros(7, np.float32), np.zeros((7, 2), np.float32))
-    record = LabelRecord(both, both, flags=seven, neighbours=neighbours)
-    record.save(tmp_path / "labels.npz")
-    record = LabelRecord.load(tmp_path / "labels.npz")
-    assert np.array_equal(propose(record)[:4], [[1, 0], [1, 1], [1, NAN], [0, 1]], equal_nan=True)
-    suspicion = suspicion_of(record)
-    assert (suspicion.entry[:4][CONFIRMED] == 0).all()
-    assert suspicion.image[[0, 2]].tolist() == [0, 0]
-    assert sorted(suspicion.rank[[1, 3]]) == [1, 2]  # the others of the four come last
+    """Labels that fit no score at all are proposed to change, but for those that somebody confirmed."""
+    random = np.random.default_rng(0)
+    truth = (random.random((400, 4)) < 0.3).astype(np.float32)
+    truth[:, 3] = ~truth[:, :3].any(axis=1)
+    given = truth.copy()
+    given[:40, :3] = 1 - given[:40, :3]
+    given[:40, 3] = ~(given[:40, :3] == 1).any(axis=1)
+    scores = 8 * truth - 4 + random.normal(0, 1, truth.shape)
+    confirmed = np.zeros(truth.shape, dtype=np.bool_)
+    confirmed[:20] = True
+    table = LabelTable(np.asarray([f"i{row:03}" for row in range(400)]), ("a", "b", "c", NO_FINDING), given)
+    plain, _, _ = form_opinion(scores, table)
+    kept, posterior, _ = form_opinion(scores, replace(table, confirmed=confirmed))
+    assert (plain.proposed[:20] != given[:20]).any(axis=1).all()
+    assert np.array_equal(kept.proposed[:20], given[:20])
+    assert (kept.wrong[:20] == 0).all()
+    assert np.array_equal(posterior.truth[:20], given[:20])
+    assert (kept.proposed[20:40] != given[20:40]).any(axis=1).all()
+    assert kept.rank[:20].min() > kept.rank[20:40].max()
 
 
 PHANTOM = {"dataset": "phantom", "hospital": "north", "count": 60}
@@ -160,7 +143,7 @@ def test_what_was_confirmed_is_learnt_in_full_and_never_flagged(tmp_path: Path) 
     record = LabelRecord.load(experiment.run(again, tmp_path).directory / "labels.npz")
     assert record.flags is not None
     assert not record.flags.noisy[rows].any()
-    assert np.array_equal(record.proposed.values[rows], plain.given.values[rows])
-    assert not np.array_equal(plain.proposed.values[rows], plain.given.values[rows])
+    assert np.array_equal(record.targets.values[rows], plain.given.values[rows])
+    assert not np.array_equal(plain.targets.values[rows], plain.given.values[rows])
     others = np.setdiff1d(np.flatnonzero(plain.flags.noisy), rows)
     assert record.flags.noisy[others].all()  # the same labels, hence the same descriptors

@@ -32,13 +32,5 @@ def keep_confirmed(prepared: Prepared, given: LabelTable) -> Prepared:
         undecided = ~(fixed | np.isnan(given.values)).all(axis=1)
         margin = np.where(undecided, flags.margin, np.nan).astype(np.float32)
         flags = Flags(flags.ids, flags.noisy & undecided, margin, entry)
-    opinion = prepared.opinion
-    if opinion is not None:
-        wrong = np.where(fixed, 0, opinion.wrong).astype(np.float32)
-        proposed = np.where(fixed, given.values >= 0.5, opinion.proposed).astype(np.float32)
-        expected = np.nansum(wrong[:, given.findings], axis=1).astype(np.float32)
-        rank = np.empty(len(expected), dtype=np.int64)
-        rank[np.argsort(-expected, kind="stable")] = np.arange(1, len(expected) + 1)
-        opinion = replace(opinion, wrong=wrong, proposed=proposed, expected=expected, rank=rank)
     targets = np.where(fixed, given.values, prepared.targets)
-    return replace(prepared, targets=targets, flags=flags, opinion=opinion)
+    return replace(prepared, targets=targets, flags=flags)
