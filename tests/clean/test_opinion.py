@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -175,7 +176,7 @@ def test_confirmed_labels_and_known_rates() -> None:
     free = form_opinion(scores, labels)[0]
     fixed = free.wrong > 0.5
     assert fixed.any()
-    found = form_opinion(scores, labels, fixed=fixed)[0]
+    found = form_opinion(scores, replace(labels, confirmed=fixed))[0]
     assert (found.wrong[fixed] == 0).all()
     assert (found.proposed[:, :8][fixed[:, :8]] == given[:, :8][fixed[:, :8]]).all()
     never = np.zeros(9)
