@@ -30,7 +30,6 @@ from bomd.files import write_text
 from bomd.learn.backbone import build
 from bomd.measure import experiment
 from bomd.measure.records import LabelRecord
-from bomd.measure.suspicion import suspicion_of
 from bomd.tables import NO_FINDING
 
 # Every label of a fifth of the images may flip; or a fifth of the patients have labels like those mined from reports.
@@ -101,7 +100,7 @@ def orders(config: Config, root: Path) -> Iterator[tuple[str, LabelRecord, Order
     yield "random", record, np.arange(len(record.given)), 0
     yield "most positive labels", record, down((record.given.values >= 0.5).sum(axis=1)), 0
     yield "bomd margin", record, down(-record.flags.margin), shown
-    yield "bomd audit", record, np.argsort(suspicion_of(record).rank), shown
+    yield "bomd audit", record, np.argsort(record.opinion.rank), shown
 
     epochs = math.ceil((config.fit.epochs + config.settings["bomd"]["epochs"]) / (FOLDS - 1))
     fit = replace(config.fit, epochs=epochs)

@@ -32,8 +32,17 @@ WRITTEN = "<!-- Written by scripts/docs_pages.py from {source}. Do not edit. -->
 # Public names by what they are for; a test sees to it that none is left out.
 PUBLIC = {
     "Whole runs": ("audit", "Config", "run", "write_report", "load"),
-    "One step at a time": ("embed", "ranking_loss", "scores_of", "detect", "nearest_images", "relabel"),
-    "What flows between the steps": ("LabelTable", "Descriptors", "Flags", "Neighbours"),
+    "One step at a time": (
+        "embed",
+        "ranking_loss",
+        "scores_of",
+        "detect",
+        "nearest_images",
+        "relabel",
+        "cross_fit_heads",
+        "form_opinion",
+    ),
+    "What flows between the steps": ("LabelTable", "Descriptors", "Flags", "Neighbours", "Opinion"),
     "When input is wrong": ("InputError",),
 }
 # For people who add a method, a dataset or a measurement.

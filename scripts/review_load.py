@@ -28,7 +28,7 @@ import numpy as np
 
 from bomd.data.store import FORMAT
 from bomd.files import write_arrays, write_json, write_text
-from bomd.measure.records import LabelRecord
+from bomd.measure.records import LabelRecord, opinion_of
 from bomd.review.decisions import FILE, read_events
 from bomd.review.guard import COOKIE, room_and_ticket
 from bomd.tables import Flags, LabelTable
@@ -49,7 +49,8 @@ def build(directory: Path, count: int, seed: int = 0) -> None:
     flags = Flags(ids, np.ones(count, dtype=np.bool_), -scores[:, 0], scores - 1)
     LabelRecord(
         given=given,
-        proposed=given,
+        targets=given,
+        opinion=opinion_of(given, scores=scores),
         flags=flags,
         neighbours=random.integers(0, count, (count, NEIGHBOURS)),
         scores=scores,

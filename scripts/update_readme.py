@@ -59,7 +59,7 @@ def pick(record: LabelRecord) -> int:
     """The flagged image whose labels improve most, among those with few enough labels to read: an illustration."""
     assert record.clean is not None
     assert record.flags is not None
-    given, truth, proposed = record.given.values, record.clean.values, record.proposed.values
+    given, truth, proposed = record.given.values, record.clean.values, record.targets.values
     gain = (np.abs(given - truth) - np.abs(proposed - truth)).sum(axis=1)
     findings = truth[:, record.given.findings].sum(axis=1)
     readable = record.flags.noisy & (given.sum(axis=1) <= 6) & (findings > 0)
@@ -83,7 +83,7 @@ def show(axis: plt.Axes, pixels: np.ndarray, title: str, size: int = 9) -> None:
 def bars(axis: plt.Axes, record: LabelRecord, row: int) -> None:
     """Given and proposed labels of one image for the classes that matter; what is true is said beside them."""
     assert record.clean is not None
-    given, truth, proposed = (table.values[row] for table in (record.given, record.clean, record.proposed))
+    given, truth, proposed = (table.values[row] for table in (record.given, record.clean, record.targets))
     shown = np.flatnonzero((given > 0) | (truth > 0) | (proposed > 0.25))
     shown = shown[np.argsort(-proposed[shown])][:9][::-1]
     places = np.arange(len(shown))

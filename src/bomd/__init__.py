@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from bomd.audits.audit import audit
     from bomd.clean.detect import detect, scores_of
     from bomd.clean.graph import nearest_images
+    from bomd.clean.heads import cross_fit_heads
     from bomd.clean.neighbours import Neighbours
+    from bomd.clean.opinion import form_opinion
     from bomd.clean.relabel import relabel
     from bomd.config import Config
     from bomd.describe.labelspace import embed
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from bomd.learn.model import load
     from bomd.measure.experiment import run
     from bomd.measure.report import write_report
-    from bomd.tables import Descriptors, Flags, LabelTable
+    from bomd.tables import Descriptors, Flags, LabelTable, Opinion
 
 # Where each public name lives; nothing is imported before it is used, so that `import bomd` stays instant.
 _PLACES = {
@@ -29,9 +31,12 @@ _PLACES = {
     "InputError": "errors",
     "LabelTable": "tables",
     "Neighbours": "clean.neighbours",
+    "Opinion": "tables",
     "audit": "audits.audit",
+    "cross_fit_heads": "clean.heads",
     "detect": "clean.detect",
     "embed": "describe.labelspace",
+    "form_opinion": "clean.opinion",
     "load": "learn.model",
     "nearest_images": "clean.graph",
     "ranking_loss": "describe.ranking",
@@ -50,9 +55,12 @@ __all__ = [
     "InputError",
     "LabelTable",
     "Neighbours",
+    "Opinion",
     "audit",
+    "cross_fit_heads",
     "detect",
     "embed",
+    "form_opinion",
     "load",
     "nearest_images",
     "ranking_loss",

@@ -28,7 +28,22 @@ def audit(
         typer.Option(
             metavar="FILE",
             help="Your own embeddings: .npy with one row per row of LABELS, or .npz with ids and features. "
-            "Nothing is trained then.",
+            "No network is trained then.",
+        ),
+    ] = None,
+    probabilities: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Probabilities of the labels by a model of yours that never saw the image: .npy with one row per row "
+            "of LABELS and one column per class, or .npz with ids, probabilities and maybe classes.",
+        ),
+    ] = None,
+    rates: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CSV",
+            help="How often labels are wrong, where somebody measured it: columns class, miss, false_alarm.",
         ),
     ] = None,
     minutes: Annotated[
@@ -51,9 +66,9 @@ def audit(
 ) -> None:
     """Find what looks mislabelled in your own images, and propose better labels.
 
-    Writes `labels_clean.csv` (your columns as they are, then flags and proposals), `report.html` and a run directory
-    for `bomd review`. Your file is never changed. Interrupted, the same command continues where it stopped.
-    Images that cannot be read are left out and listed.
+    Writes `labels_clean.csv` (your columns as they are, then flags and proposals), `doubtful_labels.csv` (the most
+    doubtful labels one by one), `report.html` and a run directory for `bomd review`. Your file is never changed.
+    Interrupted, the same command continues where it stopped. Images that cannot be read are left out and listed.
 
     For example: bomd audit labels.csv --images photos
     """
@@ -76,6 +91,8 @@ def audit(
         images,
         output=output,
         features=features,
+        probabilities=probabilities,
+        rates=rates,
         size=size,
         minutes=minutes,
         seed=seed,
@@ -88,6 +105,8 @@ def audit(
     found = carry_out(chosen)
     say = Console(soft_wrap=True, markup=False, highlight=False).print
     say(headline(found))
+    for reason in found.opinion.reasons:
+        say(reason)
     for name, reason in list(found.left_out.items())[:SHOWN]:
         say(f"left out: {name!r}: {reason}")
     if len(found.left_out) > SHOWN:
@@ -96,5 +115,6 @@ def audit(
     for line in lines(found, SHOWN):
         say(line)
     say(f"Labels: {found.directory / 'labels_clean.csv'}")
+    say(f"Doubtful labels one by one: {found.directory / 'doubtful_labels.csv'}")
     say(f"Report: {found.directory / 'report.html'}")
     say(f"Next, let a person decide: bomd review {found.directory}")

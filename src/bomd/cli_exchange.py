@@ -49,5 +49,5 @@ def convert(
         override(settings, text)
     done = exchange.convert(source, output, read_as, write_as, settings)
     beside = ", proposals" if done.proposed is not None else ""
-    beside += f", {int(done.flags.noisy.sum()):,} flagged" if done.flags is not None else ""
+    beside += f", {int(done.doubts.flagged.sum()):,} flagged" if done.doubts is not None else ""
     print(f"{len(done):,} images, {len(done.given.classes)} classes{beside}: {output}")

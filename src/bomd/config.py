@@ -74,6 +74,7 @@ class Config:
     fit: FitSettings = field(default_factory=FitSettings)
     device: DeviceSettings = field(default_factory=DeviceSettings)
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)  # method name -> its arguments
+    rates: dict[str, dict[str, float]] = field(default_factory=dict)  # class -> miss, false_alarm, where measured
 
     def __post_init__(self) -> None:
         outside = self.name in ("", ".", "..") or any(sign in "/\\" or not sign.isprintable() for sign in self.name)
@@ -81,7 +82,10 @@ class Config:
             raise InputError(f"name: {self.name[:80]!r} cannot be the name of a folder; use a word without slashes.")
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        values = asdict(self)
+        if not self.rates:
+            values.pop("rates")  # so that runs without them keep their name
+        return values
 
     @property
     def key(self) -> str:

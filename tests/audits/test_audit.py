@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from bomd.audits.arrays import read_rates
 from bomd.audits.audit import Audit, audit, complete, plan
 from bomd.audits.columns import names
+from bomd.audits.doubtful import doubtful_labels
 from bomd.audits.example import write_example
 from bomd.cli import main
 from bomd.data.cells import harmless, original
@@ -45,21 +48,20 @@ def pictures(folder: Path, ids: list[str], size: int = 32) -> Path:
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray, np.ndarray]:
-    """A set with three classes of 20 images each, of which six have the label of another class."""
+    """A set with three classes of 40 images each, of which twelve have the label of one of the other two."""
     root = tmp_path_factory.mktemp("planted")
     rng = np.random.default_rng(1)
-    truth = np.repeat(np.arange(3), 20)
-    wrong = np.zeros(60, dtype=bool)
-    wrong[[3, 11, 22, 37, 41, 58]] = True
-    labels = np.where(wrong, (truth + 1) % 3, truth)
-    ids = [f"i{number:02}" for number in range(60)]
+    truth = np.repeat(np.arange(3), 40)
+    wrong = np.arange(120) % 10 == 3
+    labels = np.where(wrong, (truth + 1 + np.arange(120) % 20 // 10) % 3, truth)
+    ids = [f"i{number:03}" for number in range(120)]
     pictures(root / "images", ids)
     with (root / "labels.csv").open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
         writer.writerow(["id", *HOSTILE, "remark"])
         for name, label in zip(ids, labels, strict=True):
             writer.writerow([name, *(int(label == number) for number in range(3)), "=1+1"])
-    np.save(root / "features.npy", np.eye(3)[truth] + 0.05 * rng.standard_normal((60, 3)))
+    np.save(root / "features.npy", np.eye(3)[truth] + 0.05 * rng.standard_normal((120, 3)))
     return root, wrong, truth
 
 
@@ -76,10 +78,10 @@ def test_the_table_is_described_once_and_progress_is_shown(
     root = planted[0]
     found = audit(root / "labels.csv", root / "images", output=tmp_path / "out", features=root / "features.npy")
     said = capsys.readouterr().err
-    assert said.count("60 rows of") == 1
+    assert said.count("120 rows of") == 1
     assert said.count("classes, one column each") == 1
-    assert "Packing images: 60 in" in said
-    assert repr(found).startswith("Audit: 6 of 60 images are flagged. Everything is in ")
+    assert "Packing images: 120 in" in said
+    assert repr(found).startswith("Audit: 12 of 120 images are flagged. About  is in ")
     assert len(repr(found).splitlines()) == 2
 
 
@@ -88,15 +90,17 @@ class TestFeatures:
         self, found: Audit, planted: tuple[Path, np.ndarray, np.ndarray]
     ) -> None:
         _, wrong, truth = planted
-        assert set(np.flatnonzero(found.suspicion.rank <= 6)) == set(np.flatnonzero(wrong))
+        assert set(np.flatnonzero(found.opinion.rank <= 12)) == set(np.flatnonzero(wrong))
         np.testing.assert_array_equal(found.flags.noisy, wrong)
+        np.testing.assert_array_equal(found.labels.values[:, :3], np.eye(3)[truth])
         table = found.table()
-        assert table["rank"].tolist() == list(range(1, 61))
+        assert table["rank"].tolist() == list(range(1, 121))
         first = table.iloc[0]
         right = truth[int(first["id"][1:])]
         assert [first[f"{name} proposed"] for name in HOSTILE] == [int(c == right) for c in range(3)]
         assert first[f"{NO_FINDING} proposed"] == 0
-        assert first[f"{HOSTILE[right]} suspicion"] > 0.5
+        assert first[f"{HOSTILE[right]} wrong"] > 0.5
+        assert first["expected wrong"] == pytest.approx(sum(first[f"{name} wrong"] for name in HOSTILE), abs=1e-3)
 
     def test_the_given_columns_are_untouched_and_ours_are_harmless(self, found: Audit) -> None:
         given = (found.directory.parent / "labels.csv").read_text(encoding="utf-8")
@@ -108,7 +112,7 @@ class TestFeatures:
         assert added == [f"'{name}" if name.startswith("=") else name for name in names([*HOSTILE, NO_FINDING])]
         assert not any(cell.startswith(("=", "+", "@")) for row in clean for cell in (*row, *row.values()))
         assert (found.directory.parent / "labels.csv").read_text(encoding="utf-8") == given
-        assert sorted(int(row["rank"]) for row in clean) == list(range(1, 61))
+        assert sorted(int(row["rank"]) for row in clean) == list(range(1, 121))
 
     def test_neighbours_are_ids(self, found: Audit) -> None:
         row = read_csv(found.directory / "labels_clean.csv")[3]
@@ -116,7 +120,7 @@ class TestFeatures:
         assert set(row["neighbours"].split("|")) <= set(found.record.given.ids)
 
     def test_the_run_can_be_reported_and_reviewed(self, found: Audit) -> None:
-        assert Run(found.run.directory).result()["flagged"] == {"images": 6, "of": 60}
+        assert Run(found.run.directory).result()["flagged"] == {"images": 12, "of": 120}
         page = (found.directory / "report.html").read_text(encoding="utf-8")
         assert "&lt;script&gt;" in page
         assert "<script>alert" not in page
@@ -130,7 +134,9 @@ class TestFeatures:
         shown = found.show(3)
         assert shown._repr_html_().count("data:image/png;base64,") == 3
         lines = repr(shown).splitlines()
-        assert lines[0] == "6 of 60 images are flagged."
+        total = found.opinion.expected.sum()
+        assert lines[0].startswith(f"12 of 120 images are flagged. About {total:.0f} labels are expected to be wrong")
+        assert lines[0].endswith("; 24 changes are proposed.")
         assert len(lines) == 4
 
     def test_the_same_again_is_there_already(self, found: Audit, planted: tuple[Path, np.ndarray, np.ndarray]) -> None:
@@ -142,20 +148,20 @@ class TestFeatures:
 
     def test_features_by_id_give_the_same(self, found: Audit, planted: tuple[Path, np.ndarray, np.ndarray]) -> None:
         root = planted[0]
-        order = np.random.default_rng(0).permutation(60)
+        order = np.random.default_rng(0).permutation(120)
         values = np.load(root / "features.npy")[order]
         np.savez(root / "named.npz", ids=found.record.given.ids[order], features=values)
         other = audit(root / "labels.csv", root / "images", output=root / "named", features=root / "named.npz")
-        np.testing.assert_array_equal(other.suspicion.rank, found.suspicion.rank)
+        np.testing.assert_array_equal(other.opinion.wrong, found.opinion.wrong)
 
     @pytest.mark.parametrize(
         ("values", "message"),
         [
-            (np.zeros((59, 3)), "59 rows of features for 60 rows of labels"),
-            (np.zeros(60), "expected numbers"),
-            (np.full((60, 2), np.nan), "Features of image 'i00' .* not finite"),
-            (np.full((60, 2), "x"), "expected numbers"),
-            (np.array([{}] * 60, dtype=object), "Cannot read features"),
+            (np.zeros((59, 3)), "59 rows of features for 120 rows of labels"),
+            (np.zeros(120), "expected numbers"),
+            (np.full((120, 2), np.nan), "Features of image 'i000' .* not finite"),
+            (np.full((120, 2), "x"), "expected numbers"),
+            (np.array([{}] * 120, dtype=object), "Cannot read features"),
         ],
     )
     def test_bad_features_are_refused(
@@ -165,6 +171,140 @@ class TestFeatures:
         with pytest.raises(InputError, match=message):
             plan(planted[0] / "labels.csv", planted[0] / "images", features=tmp_path / "bad.npy", output=tmp_path / "o")
         assert not (tmp_path / "o").exists()
+
+
+@pytest.fixture(scope="module")
+def guessed(planted: tuple[Path, np.ndarray, np.ndarray]) -> np.ndarray:
+    truth, rng = planted[2], np.random.default_rng(5)
+    return np.clip(0.1 + 0.8 * np.eye(3)[truth] + 0.05 * rng.standard_normal((120, 3)), 0, 1)
+
+
+class TestProbabilities:
+    """Any model's out-of-fold probabilities judge, as they do for cleanlab."""
+
+    def test_they_judge_in_any_order_of_classes_and_rows(
+        self, planted: tuple[Path, np.ndarray, np.ndarray], guessed: np.ndarray, tmp_path: Path
+    ) -> None:
+        root, wrong, _ = planted
+        np.save(tmp_path / "p.npy", guessed)
+        ids = np.asarray([f"i{number:03}" for number in range(120)])
+        turned = {
+            "ids": ids[::-1],
+            "probabilities": guessed[::-1, [2, 0, 1]],
+            "classes": [HOSTILE[c] for c in (2, 0, 1)],
+        }
+        np.savez(tmp_path / "p.npz", **turned)
+        one, other = (
+            audit(root / "labels.csv", root / "images", output=tmp_path / kind, probabilities=tmp_path / f"p.{kind}")
+            for kind in ("npy", "npz")
+        )
+        assert set(np.flatnonzero(one.opinion.rank <= 12)) == set(np.flatnonzero(wrong))
+        changed = (one.record.removed | one.record.added).any(axis=1)
+        assert changed.sum() > 3
+        assert not changed[~wrong].any()
+        np.testing.assert_array_equal(one.opinion.wrong, other.opinion.wrong)
+        assert one.record.neighbours is None
+        assert "Probabilities that were given" in (tmp_path / "npy" / "report.html").read_text(encoding="utf-8")
+
+    @pytest.mark.parametrize(
+        ("values", "message"),
+        [
+            (np.zeros((120, 2)), "2 columns of probabilities for 3 classes"),
+            (np.full((120, 3), 1.5), "from 0 to 1, not 1.5"),
+            (np.zeros((119, 3)), "119 rows of probabilities for 120"),
+        ],
+    )
+    def test_bad_ones_are_refused(
+        self, planted: tuple[Path, np.ndarray, np.ndarray], tmp_path: Path, values: np.ndarray, message: str
+    ) -> None:
+        np.save(tmp_path / "p.npy", values)
+        root = planted[0]
+        with pytest.raises(InputError, match=message):
+            plan(root / "labels.csv", root / "images", probabilities=tmp_path / "p.npy", output=tmp_path / "o")
+        with pytest.raises(InputError, match="pass one"):
+            plan(root / "labels.csv", root / "images", probabilities="p.npy", features="f.npy", output=tmp_path / "o")
+
+    def test_a_class_without_a_column_is_refused(
+        self, planted: tuple[Path, np.ndarray, np.ndarray], guessed: np.ndarray, tmp_path: Path
+    ) -> None:
+        ids = np.asarray([f"i{number:03}" for number in range(120)])
+        np.savez(tmp_path / "p.npz", ids=ids, probabilities=guessed, classes=["a", *HOSTILE[1:]])
+        with pytest.raises(InputError, match=r"no probabilities of .=cmd"):
+            plan(planted[0] / "labels.csv", planted[0] / "images", probabilities=tmp_path / "p.npz")
+
+
+class TestRates:
+    def test_known_rates_are_used_and_recorded(
+        self, found: Audit, planted: tuple[Path, np.ndarray, np.ndarray], tmp_path: Path
+    ) -> None:
+        """Where false alarms and misses never happen, nothing can be wrong; a blank stays an estimate."""
+        root, file = planted[0], tmp_path / "rates.csv"
+        with file.open("w", newline="", encoding="utf-8") as stream:
+            csv.writer(stream).writerows(
+                [["class", "miss", "false_alarm"], [HOSTILE[0], "0", "0"], [HOSTILE[1], "", 0]]
+            )
+        images, features = root / "images", root / "features.npy"
+        other = audit(root / "labels.csv", images, output=tmp_path / "out", features=features, rates=file)
+        assert (other.opinion.wrong[:, 0] == 0).all()
+        given = other.record.given.values[:, 1]
+        assert (other.opinion.wrong[given == 1, 1] == 0).all()
+        assert (other.opinion.wrong[given == 0, 1] > 0).all()
+        assert (found.opinion.wrong[:, 0] > 0).all()
+        measured = {HOSTILE[0]: {"miss": 0.0, "false_alarm": 0.0}, HOSTILE[1]: {"false_alarm": 0.0}}
+        assert other.run.config()["rates"] == measured
+        assert json.loads((tmp_path / "out" / "audit.json").read_text())["rates"] == measured
+        assert "rates" not in found.run.config()
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("class,miss\nMass,1\n", "it needs class, miss, false_alarm"),
+            ("class,miss,false_alarm\nMass,x,\n", "a rate of 'Mass' is not a number"),
+            ("class,miss,false_alarm\nGoitre,0.1,\n", "'Goitre'; the classes are 'Mass', 'Edema'"),
+            ("class,miss,false_alarm\nMass,0.1,\nMass,0.2,\n", "two rows for 'Mass'"),
+            ("class,miss,false_alarm\nMass,1.5,\n", "miss is 1.5"),
+            ("class,miss,false_alarm\nMass,0.5,0.5\n", "together are above"),
+            ("class,miss,false_alarm\nMass,nan,\n", "miss is nan"),
+            ("class,miss,false_alarm\nMass,,\n", "holds no rates"),
+            ("", "it needs class"),
+        ],
+    )
+    def test_bad_rates_are_one_line(self, tmp_path: Path, text: str, message: str) -> None:
+        (tmp_path / "rates.csv").write_text(text)
+        with pytest.raises(InputError, match=message) as caught:
+            read_rates(tmp_path / "rates.csv", ["Mass", "Edema"])
+        assert "\n" not in str(caught.value)
+
+
+def test_doubtful_labels_one_by_one(found: Audit) -> None:
+    """Every finding whose label is wrong with probability 0.2 or more, the most doubtful first."""
+    table, opinion = found.doubtful(), found.opinion
+    findings = opinion.wrong[:, :3]  # the fourth is "No Finding"
+    assert len(table) == (findings >= 0.2).sum() >= 24
+    assert (np.diff(table["wrong"]) <= 0).all()
+    assert table["label rank"].tolist() == list(range(1, len(table) + 1))
+    rows = {name: row for row, name in enumerate(found.record.given.ids.tolist())}
+    for line in table.to_dict("records"):
+        row, column = rows[line["image"]], found.record.given.classes.index(line["class"])
+        assert line["wrong"] == opinion.wrong[row, column]
+        assert line["given"] == found.record.given.values[row, column]
+        assert line["proposed"] == opinion.proposed[row, column]
+        assert line["image rank"] == opinion.rank[row]
+    assert "patient" not in table  # nobody said who the images show
+    written = read_csv(found.directory / "doubtful_labels.csv")
+    assert [line["image"] for line in written] == table["image"].tolist()
+    assert [float(line["wrong"]) for line in written] == pytest.approx(table["wrong"].tolist(), abs=1e-4)
+    assert {line["class"] for line in written} <= {f"'{FORMULA}", *HOSTILE[1:]}
+
+
+def test_doubtful_labels_are_cut_and_name_patients(found: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bomd.audits.doubtful.MOST", 5)
+    given = found.record.given
+    people = np.asarray([f"p{row // 2}" for row in range(len(given))])
+    table = doubtful_labels(replace(found.record, given=replace(given, patients=people)))
+    assert len(table) == 5
+    rows = {name: row for row, name in enumerate(given.ids.tolist())}
+    assert table["patient"].tolist() == [people[rows[name]] for name in table["image"]]
 
 
 class TestOutput:
@@ -192,11 +332,11 @@ def test_no_finding_is_added_where_it_is_missing() -> None:
     assert complete(full) == (full, [])
 
 
-def test_one_image_is_too_few(tmp_path: Path) -> None:
-    pictures(tmp_path / "images", ["a"])
-    (tmp_path / "labels.csv").write_text("id,Mass\na,1\n")
-    with pytest.raises(InputError, match="at least 2"):
-        audit(tmp_path / "labels.csv", output=tmp_path / "out")
+def test_few_patients_are_too_few(tmp_path: Path) -> None:
+    pictures(tmp_path / "images", ["a", "b", "c", "d"])
+    (tmp_path / "labels.csv").write_text("id,Mass,patient\na,1,x\nb,0,x\nc,0,y\nd,1,z\n")
+    with pytest.raises(InputError, match=r"shows 3 patients: .* so 4 are needed"):
+        audit(tmp_path / "labels.csv", output=tmp_path / "out", patient_column="patient")
 
 
 @pytest.mark.slow
@@ -224,7 +364,8 @@ class TestTraining:
         assert not (tmp_path / "labels-audit").exists()
         assert bomd(*words) == 0
         said = capsys.readouterr().out
-        assert "of 47 images are flagged; 1 could not be judged." in said
+        assert "of 47 images are flagged; 1 could not be judged. About" in said
+        assert "Errors seem to" in said
         assert broken.name in said
         assert " -> " in said
         assert "bomd review" in said
@@ -235,18 +376,18 @@ class TestTraining:
         assert {row["flagged"] for row in clean.values()} == {"0", "1", ""}
         assert (out / "report.html").stat().st_size > 10_000
         assert json.loads((out / "audit.json").read_text())["left_out"].keys() == {broken.name}
-        results = list(out.glob("runs/audit/bomd/*/result.json"))
+        results = list(out.glob("runs/audit/bomd-plus/*/result.json"))
         written = results[0].stat().st_mtime_ns
         assert bomd(*words) == 0  # continues with what was chosen, and finds all of it done
-        assert list(out.glob("runs/audit/bomd/*/result.json")) == results
+        assert list(out.glob("runs/audit/bomd-plus/*/result.json")) == results
         assert results[0].stat().st_mtime_ns == written
 
-    @pytest.mark.parametrize("rows", ["id,Mass\na,1\nb,0\n", "id,Mass,Effusion\na,0,0\nb,0,0\n"])
-    def test_two_images_one_class_or_no_positive(self, tmp_path: Path, rows: str) -> None:
-        pictures(tmp_path / "images", ["a", "b"])
+    @pytest.mark.parametrize("rows", ["id,Mass\na,1\nb,0\nc,0\nd,1\n", "id,Mass,Effusion\na,0,0\nb,0,0\nc,0,\nd,0,0\n"])
+    def test_four_images_one_class_or_no_positive(self, tmp_path: Path, rows: str) -> None:
+        pictures(tmp_path / "images", ["a", "b", "c", "d"])
         (tmp_path / "labels.csv").write_text(rows)
         found = audit(pd.read_csv(tmp_path / "labels.csv"), tmp_path / "images", output=tmp_path / "out", minutes=0.001)
-        assert len(found.table()) == 2
+        assert len(found.table()) == 4
         assert found.labels.classes[-1] == NO_FINDING
 
 
@@ -259,6 +400,8 @@ class TestTraining:
         (["labels.csv", "--set", "split=train"], "takes all rows"),
         (["labels.csv", "--set", "colour=red"], "unknown key 'colour'"),
         (["labels.csv", "--features", "gone.npy"], "Cannot read features"),
+        (["labels.csv", "--probabilities", "gone.npy"], "Cannot read probabilities"),
+        (["labels.csv", "--rates", "gone.csv"], "Cannot read rates"),
         (["labels.csv", "--size", "4"], "at least 32 and at most 8192"),
         (["labels.csv", "--size", "100000"], "at least 32 and at most 8192"),
         (["labels.csv", "--minutes", "nan"], "must be a number above 0"),
@@ -272,8 +415,8 @@ def test_mistakes_are_one_line(
     message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    pictures(tmp_path / "images", ["a", "b"])
-    (tmp_path / "labels.csv").write_text("id,Mass,Effusion\na,1,0\nb,0,1\n")
+    pictures(tmp_path / "images", ["a", "b", "c", "d"])
+    (tmp_path / "labels.csv").write_text("id,Mass,Effusion\na,1,0\nb,0,1\nc,0,0\nd,0,1\n")
     assert bomd("audit", *words) == 2
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Error: ")]
     assert len(errors) == 1

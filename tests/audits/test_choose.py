@@ -54,7 +54,10 @@ def test_what_cannot_be_is_refused(minutes: float | None, size: int | None) -> N
 def test_the_experiment_judges_every_image_and_adds_no_noise() -> None:
     config = choose(2, 64, measure=pixels, device="cpu").config("audit", {"dataset": "folder"}, 2, 7)
     assert (config.validation, config.noise, config.seed) == (0.0, {}, 7)
-    assert config.settings["bomd"]["neighbours"] == 1
+    evidence = choose(2, 64, measure=pixels, device="cpu")
+    assert config.method == "bomd-plus"
+    effort = config.settings["bomd-plus"]["effort"]
+    assert round(effort * config.fit.epochs) == evidence.epochs  # as the plan says
     assert config.fit.batch == 2
     assert config.images.skip_broken
 

@@ -108,7 +108,7 @@ def test_numbers_and_words_stay_as_they_are(cell: str) -> None:
         ("id,Mass,Effusion\nx,1,0\nd,0,1\n", "is the folder or the id column wrong"),
         ("id,Mass,Effusion\n../a,1,0\nb,0,1\n", "outside the images folder"),
         ("id,Mass,rank,Effusion\na,1,1,0\nb,0,0,1\n", "column 'rank', which an audit adds"),
-        ("id,Mass,Mass soft\na,1,1\nb,0,0\n", "column 'Mass soft', which an audit adds"),
+        ("id,Mass,Mass target\na,1,1\nb,0,0\n", "column 'Mass target', which an audit adds"),
         ("id,Mass,Effusion\na,1,7\nb,0,1\n", "outside \\[0, 1\\]"),
         ('id,Mass,Effusion\na,1,"0\nb,0,1\n', "(Cannot read|cannot be told apart|Label)"),
         ("id,Mass,Effusion\na,1,0,9,9\nb,0,1\n", "Cannot read"),

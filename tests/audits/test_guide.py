@@ -44,7 +44,7 @@ def test_the_commands_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with (tmp_path / "labels-audit" / "labels_clean.csv").open(newline="", encoding="utf-8") as stream:
         written = next(csv.reader(stream))
     told = re.findall(r"^\| `(.*?)` \|", guide.split("| column")[1], re.MULTILINE)
-    assert {"flagged", "rank", "Mass soft"} <= set(told) <= set(written)
+    assert {"flagged", "rank", "Mass target"} <= set(told) <= set(written)
 
 
 @pytest.mark.slow

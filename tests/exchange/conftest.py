@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bomd.exchange.judgement import Judgement
-from bomd.tables import Flags, LabelTable
+from bomd.exchange.judgement import Doubts, Judgement
+from bomd.tables import LabelTable
 
 IDS = ["a.png", "deep/b.png", "=cmd|' /C calc'!A0", 'c "quoted", <b>&amp;</b>', "Zoë ✓ 写真"]
 CLASSES = ("Mass", "Edema, <pulmonary> & 'co'", "Hernia", "No Finding")
@@ -35,8 +35,8 @@ def judgement(tmp_path: Path) -> Judgement:
     proposed = given.replace(
         np.asarray([[0.1, 0.7, 0, 0], [0, 1, UNKNOWN, 0], [UNKNOWN] * 4, [0, 0, 0, 1], [1, 0.3, 0, 0]])
     )
-    margin = np.asarray([-1.25, 0.1, np.nan, 3, -0.00012345], dtype=np.float32)
-    entry = np.arange(20, dtype=np.float32).reshape(5, 4) / 7
-    entry[2] = np.nan
-    noisy = np.asarray([True, False, False, False, True])
-    return Judgement(given, proposed, Flags(given.ids, noisy, margin, entry))
+    expected = np.asarray([1.25, 0.1, np.nan, 0, 3.00012345], dtype=np.float32)
+    wrong = np.arange(20, dtype=np.float32).reshape(5, 4) / 19
+    wrong[2] = np.nan
+    flagged = np.asarray([True, False, False, False, True])
+    return Judgement(given, proposed, Doubts(given.ids, flagged, expected, wrong))

@@ -45,25 +45,25 @@ def issues(given: LabelTable, probabilities: np.ndarray) -> pd.DataFrame:
 
 
 @pytest.mark.slow  # importing Datalab takes seconds
-def test_datalab_to_flags(issues: pd.DataFrame, given: LabelTable) -> None:
-    flags = ours.flags(issues, given)
-    assert np.flatnonzero(flags.noisy).tolist() == [0]
-    assert flags.margin.argmin() == 0
-    assert np.allclose(flags.margin, issues["label_score"])
+def test_datalab_to_doubts(issues: pd.DataFrame, given: LabelTable) -> None:
+    doubts = ours.doubts(issues, given)
+    assert np.flatnonzero(doubts.flagged).tolist() == [0]
+    assert doubts.expected.argmax() == 0
+    assert np.allclose(np.exp(-doubts.expected), issues["label_score"])
 
 
 @pytest.mark.slow  # importing Datalab takes seconds
 def test_a_sorted_table_still_names_its_rows(issues: pd.DataFrame, given: LabelTable, tmp_path: Path) -> None:
     """Sorting moves rows but not their names; a table of some rows only is an error."""
     shuffled = issues.sort_values("label_score", ascending=False)
-    assert ours.flags(shuffled, given).noisy.tolist() == ours.flags(issues, given).noisy.tolist()
+    assert ours.doubts(shuffled, given).flagged.tolist() == ours.doubts(issues, given).flagged.tolist()
     with pytest.raises(InputError, match="has 5 rows, and 60 images"):
-        ours.flags(shuffled.head(5), given)
+        ours.doubts(shuffled.head(5), given)
     shuffled.to_csv(tmp_path / "issues.csv")
     exchange.write(Judgement(given), tmp_path / "labels.csv")
     read = exchange.read(tmp_path / "issues.csv", "cleanlab", labels=tmp_path / "labels.csv")
-    assert read.flags is not None
-    assert np.flatnonzero(read.flags.noisy).tolist() == [0]
+    assert read.doubts is not None
+    assert np.flatnonzero(read.doubts.flagged).tolist() == [0]
 
 
 @pytest.mark.slow  # importing Datalab takes seconds
@@ -98,12 +98,12 @@ def test_masks_and_scores_of_single_labels(given: LabelTable, probabilities: np.
     whole = multilabel.filter.find_label_issues(lists, probabilities)
     single = multilabel.filter.find_multilabel_issues_per_class(lists, probabilities)
     scores = multilabel.rank.get_label_quality_scores_per_class(lists, probabilities)
-    assert ours.flags(whole, given).noisy.tolist() == whole.tolist()
-    flags = ours.flags(single, given, scores)
-    assert flags.noisy.tolist() == single.any(axis=1).tolist()
-    assert np.allclose(flags.entry, scores)
+    assert ours.doubts(whole, given).flagged.tolist() == whole.tolist()
+    doubts = ours.doubts(single, given, scores)
+    assert doubts.flagged.tolist() == single.any(axis=1).tolist()
+    assert np.allclose(doubts.wrong, 1 - scores)
     with pytest.raises(InputError, match="A mask of 60 images"):
-        ours.flags(whole[:5], given)
+        ours.doubts(whole[:5], given)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +115,12 @@ def test_masks_and_scores_of_single_labels(given: LabelTable, probabilities: np.
         ('id,is_label_issue,given_label,classes\na,perhaps,[0],"[""x""]"\n', "neither True nor False"),
         ("id,is_label_issue,classes\na,True,[\n", "does not list the classes"),
         ("id,is_label_issue\na,True\n", "holds no given labels"),
+        (
+            'id,is_label_issue,given_label,classes,wrong_label\na,True,[0],"[""x""]","[0.1, 0.2]"\n',
+            "not one probability for each of 1",
+        ),
+        ('id,is_label_issue,given_label,classes,wrong_label\na,True,[0],"[""x""]",[7]\n', "7 does not say"),
+        ('id,is_label_issue,given_label,classes,wrong_label\na,True,[0],"[""x""]",oh\n', "no list of probabilities"),
         ("id,x\na,True\n", "no issues table"),
     ],
 )

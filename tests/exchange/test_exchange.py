@@ -14,9 +14,9 @@ from bomd import exchange
 from bomd.cli import main
 from bomd.errors import InputError
 from bomd.exchange import EXCHANGES, documents, table
-from bomd.exchange.judgement import Judgement, expectation, file_of, from_lists
+from bomd.exchange.judgement import Judgement, file_of, from_lists, soundness
 from bomd.files import write_json
-from bomd.measure.records import LabelRecord
+from bomd.measure.records import LabelRecord, opinion_of
 from bomd.tables import LabelTable
 
 FILES = {
@@ -32,7 +32,6 @@ FILES = {
 }
 OTHER_CLASSES = ("torchxrayvision",)  # a list of its own
 HARD = ("cleanlab", "cvat")  # a proposal is there or not
-SINGLE = ("table", "parquet", "hugging-face")  # flags of single labels have a place
 WHOLE = [name for name in FILES if name not in OTHER_CLASSES]
 
 same = functools.partial(np.array_equal, equal_nan=True)
@@ -60,11 +59,11 @@ def test_there_and_back(judgement: Judgement, form: str, tmp_path: Path) -> None
     path = tmp_path / FILES[form]
     exchange.write(judgement, path, form)
     back = exchange.read(path, form)
-    given, proposed, flags = judgement.given, judgement.proposed, judgement.flags
+    given, proposed, doubts = judgement.given, judgement.proposed, judgement.doubts
     assert proposed is not None
-    assert flags is not None
+    assert doubts is not None
     assert back.proposed is not None
-    assert back.flags is not None
+    assert back.doubts is not None
     assert back.given.ids.tolist() == given.ids.tolist()
     assert back.given.classes == given.classes
     assert same(back.given.values, given.values)
@@ -73,12 +72,9 @@ def test_there_and_back(judgement: Judgement, form: str, tmp_path: Path) -> None
         # cleanlab has no word for a proposal that is not known; a tag that is not there is a 0, unless it was unknown
         expected = np.where(np.isnan(expected) & (form == "cleanlab"), 0, np.where(expected >= 0.5, 1, expected * 0))
     assert same(back.proposed.values, expected)
-    assert back.flags.noisy.tolist() == flags.noisy.tolist()
-    assert same(back.flags.margin, flags.margin)
-    if form in SINGLE:
-        assert same(back.flags.entry, flags.entry)
-    else:
-        assert np.isnan(back.flags.entry).all()
+    assert back.doubts.flagged.tolist() == doubts.flagged.tolist()
+    assert same(back.doubts.expected, doubts.expected)
+    assert same(back.doubts.wrong, doubts.wrong)
 
 
 @pytest.mark.parametrize("form", WHOLE)
@@ -89,12 +85,12 @@ def test_labels_alone_come_back_alone(judgement: Judgement, form: str, tmp_path:
     assert same(back.given.values, judgement.given.values)
     if form not in ("cleanlab", "cvat"):  # whose files always say something about an image
         assert back.proposed is None
-        assert back.flags is None
+        assert back.doubts is None
 
 
 @pytest.mark.parametrize("form", [name for name in FILES if name not in ("fiftyone", "image-folder")])
 def test_generated_images_need_no_files(judgement: Judgement, form: str, tmp_path: Path) -> None:
-    bare = Judgement(replace(judgement.given, paths=None), judgement.proposed, judgement.flags)
+    bare = Judgement(replace(judgement.given, paths=None), judgement.proposed, judgement.doubts)
     exchange.write(bare, tmp_path / FILES[form], form)
     assert exchange.read(tmp_path / FILES[form], form).given.ids.tolist() == judgement.given.ids.tolist()
 
@@ -122,7 +118,7 @@ def test_no_cell_of_a_csv_is_a_formula_and_names_come_back(judgement: Judgement,
     classes = ("Mass", "@SUM(A1)", "Hernia", "No Finding")
     patients = np.asarray(["+1+1", "-p", "'=q", "-2", "s\rt"])
     given = replace(judgement.given, classes=classes, patients=patients)
-    exchange.write(Judgement(given, None, judgement.flags), tmp_path / "out.csv", form)
+    exchange.write(Judgement(given, None, judgement.doubts), tmp_path / "out.csv", form)
     with (tmp_path / "out.csv").open(newline="") as stream:
         cells = [cell for line in csv.reader(stream) for cell in line]
     assert "'=cmd|' /C calc'!A0" in cells
@@ -174,10 +170,10 @@ def test_the_table_is_an_ordinary_label_file(judgement: Judgement, tmp_path: Pat
 def test_a_label_file_of_what_was_decided(judgement: Judgement, tmp_path: Path) -> None:
     """Where nobody decided, the given label stands."""
     decided = judgement.given.replace(np.asarray([[0, 1, 0, 0], *[[np.nan] * 4] * 4]))
-    exchange.write(Judgement(judgement.given, decided, judgement.flags), tmp_path / "x.csv", keep="proposed")
+    exchange.write(Judgement(judgement.given, decided, judgement.doubts), tmp_path / "x.csv", keep="proposed")
     read = exchange.read(tmp_path / "x.csv")
     assert read.proposed is None
-    assert read.flags is None
+    assert read.doubts is None
     assert read.given.values[0].tolist() == [0, 1, 0, 0]
     assert same(read.given.values[1:], judgement.given.values[1:])
 
@@ -201,7 +197,7 @@ def test_bad_tables_name_the_place(name: str, text: str, message: str, tmp_path:
         exchange.read(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["id", "flag", "proposed: Mass", " Mass"])
+@pytest.mark.parametrize("name", ["id", "flag", "expected", "proposed: Mass", "wrong: Mass", " Mass"])
 def test_a_class_must_not_be_called_like_a_column(name: str, tmp_path: Path) -> None:
     table = LabelTable(np.asarray(["a"]), (name,), np.ones((1, 1)))
     with pytest.raises(InputError, match="called like another column"):
@@ -212,10 +208,10 @@ def test_parquet_keeps_types_and_writes_null_for_unknown(judgement: Judgement, t
     pyarrow = pytest.importorskip("pyarrow.parquet")
     exchange.write(judgement, tmp_path / "labels.parquet")
     table = pyarrow.read_table(tmp_path / "labels.parquet")
-    kinds = {name: str(table.schema.field(name).type) for name in ("Mass", "proposed: Mass", "flag", "margin")}
-    assert kinds == {"Mass": "float", "proposed: Mass": "float", "flag": "bool", "margin": "float"}
+    kinds = {name: str(table.schema.field(name).type) for name in ("Mass", "proposed: Mass", "flag", "expected")}
+    assert kinds == {"Mass": "float", "proposed: Mass": "float", "flag": "bool", "expected": "float"}
     assert table["Mass"].to_pylist() == [1, 0, None, 0, 1]
-    assert table["margin"].null_count == 1
+    assert table["expected"].null_count == 1
 
 
 class TestLists:
@@ -234,11 +230,22 @@ class TestLists:
         assert same(from_lists([[["c"]]], ("a", "b", "c"), unknown), np.asarray([[np.nan, 0, 1]], dtype=np.float32))
 
 
-def test_scores_keep_the_order_of_margins() -> None:
-    scores = expectation(np.asarray([-1000, -1, 0, 1, 1000, np.nan], dtype=np.float32))
-    assert (np.diff(scores[:5]) > 0).all()
-    assert scores[2] == 0.5
+def test_scores_turn_the_order_of_review_round() -> None:
+    """The most suspect has the lowest score; nothing expected to be wrong is a score of 1."""
+    scores = soundness(np.asarray([0, 1e-7, 1, 1.0000001, 30, np.nan], dtype=np.float32))
+    assert (np.diff(scores[:5]) < 0).all()
+    assert scores[0] == 1
     assert np.isnan(scores[5])
+
+
+def test_files_of_earlier_versions_lose_their_margins_alone(tmp_path: Path) -> None:
+    (tmp_path / "old.csv").write_text("id,Mass,proposed: Mass,flag,margin,margin: Mass\na,1,0.2,true,-0.5,-0.5\n")
+    back = exchange.read(tmp_path / "old.csv")
+    assert back.given.classes == ("Mass",)
+    assert back.doubts is not None
+    assert back.doubts.flagged.tolist() == [True]
+    assert np.isnan(back.doubts.expected).all()
+    assert np.isnan(back.doubts.wrong).all()
 
 
 @pytest.mark.parametrize(
@@ -289,7 +296,8 @@ class TestCommand:
         folder = tmp_path / "run"
         assert judgement.proposed is not None
         write_json(folder / "config.json", {"format": 1, "config": {}})
-        LabelRecord(judgement.given, judgement.proposed, flags=judgement.flags).save(folder / "labels.npz")
+        opinion = opinion_of(judgement.given, scores=np.arange(20.0).reshape(5, 4))
+        LabelRecord(judgement.given, judgement.proposed, opinion).save(folder / "labels.npz")
         return folder
 
     def test_a_run_to_label_studio_and_back(
@@ -297,11 +305,10 @@ class TestCommand:
     ) -> None:
         tasks, table = tmp_path / "tasks.json", tmp_path / "reviewed.csv"
         assert bomd("convert", run, "--to", "label-studio", "-o", tasks, "--set", f"root={tmp_path}") == 0
-        assert "5 images, 4 classes, proposals, 2 flagged" in capsys.readouterr().out
+        assert "5 images, 4 classes, proposals, 0 flagged" in capsys.readouterr().out
         assert bomd("convert", tasks, "--from", "label-studio", "-o", table) == 0
-        back = exchange.read(table)
-        assert back.given.ids.tolist() == judgement.given.ids.tolist()
-        assert same(back.given.values, judgement.given.values)
+        back = exchange.read(table).given.select(judgement.given.ids)  # rows come in the order of review
+        assert same(back.values, judgement.given.values)
 
     @pytest.mark.parametrize(
         ("words", "message"),
@@ -337,7 +344,7 @@ class TestCommand:
         assert judgement.given.patients is not None
         assert judgement.proposed is not None
         longer = replace(judgement.given, patients=np.char.add("/home/jane/tables:", judgement.given.patients))
-        LabelRecord(longer, judgement.proposed).save(run / "labels.npz")
+        LabelRecord(longer, judgement.proposed, opinion_of(longer)).save(run / "labels.npz")
         settings = {"train": {"dataset": "folder", "root": "/home/jane/tables"}}
         write_json(run / "config.json", {"format": 1, "config": settings})
         write_json(run / "result.json", {})

@@ -15,7 +15,6 @@ from bomd import exchange
 from bomd.errors import InputError
 from bomd.exchange import fiftyone
 from bomd.exchange.judgement import Judgement
-from bomd.measure.suspicion import Suspicion
 
 
 def test_samples(judgement: Judgement, tmp_path: Path) -> None:
@@ -42,21 +41,21 @@ def test_the_real_importer_takes_our_folder(judgement: Judgement, tmp_path: Path
     assert [sample["image_id"] for sample in samples] == judgement.given.ids.tolist()
     assert [item.label for item in samples[4]["given"].classifications] == list(judgement.given.classes[:2])
     assert samples[0]["flag"] is True
-    assert samples[0]["margin"] == -1.25
+    assert samples[0]["expected"] == 1.25
     assert legacy.get_dataset_info()["classes"] == list(judgement.given.classes)
 
 
-def test_rank_suspicion_and_logits(judgement: Judgement, tmp_path: Path) -> None:
-    """Margins are -1.25, 0.1, unknown, 3 and -0.0001; the first image has Mass, for which Edema is proposed."""
+def test_rank_doubts_and_logits(judgement: Judgement, tmp_path: Path) -> None:
+    """1.25, 0.1, unknown, 0 and 3 labels are expected to be wrong; the first has Mass, for which Edema is proposed."""
     fiftyone.write(judgement, tmp_path / "set")
     samples = json.loads((tmp_path / "set/samples.json").read_text())["samples"]
-    assert [sample["rank"] for sample in samples] == [1, 3, 5, 4, 2]
-    first = samples[0]["suspicion"]["classifications"]
+    assert [sample["rank"] for sample in samples] == [2, 3, 5, 4, 1]
+    first = samples[0]["wrong"]["classifications"]
     assert [(item["label"], item["given"]) for item in first] == list(
         zip(judgement.given.classes, [True, False, False, False], strict=True)
     )
-    assert [item["confidence"] for item in first] == pytest.approx(1 / (1 + np.exp(np.arange(4) / 7)), abs=1e-5)
-    assert samples[2]["suspicion"]["classifications"] == []
+    assert [item["confidence"] for item in first] == pytest.approx(np.arange(4) / 19, abs=1e-6)
+    assert samples[2]["wrong"]["classifications"] == []
     assert [item["label"] for item in samples[0]["predicted"]["classifications"]] == [judgement.given.classes[1]]
     logits = samples[0]["predicted"]["logits"]
     assert logits[:2] == pytest.approx([np.log(0.1 / 0.9), np.log(0.7 / 0.3)], abs=1e-4)
@@ -77,13 +76,12 @@ def test_fields_of_classes_have_names_that_a_database_takes() -> None:
 
 
 def test_what_a_run_found_suspect_comes_first(judgement: Judgement, tmp_path: Path) -> None:
-    """The order of a run's own, in place of that of the margins."""
-    entry = np.full(judgement.given.values.shape, 0.25, dtype=np.float32)
-    order = Suspicion(np.zeros(5, np.float32), entry, np.asarray([5, 4, 3, 2, 1]))
-    fiftyone.write(replace(judgement, suspicion=order), tmp_path / "set")
+    """The order of a run's own, in place of that by what is expected."""
+    assert judgement.doubts is not None
+    doubts = replace(judgement.doubts, rank=np.asarray([5, 4, 3, 2, 1]))
+    fiftyone.write(replace(judgement, doubts=doubts), tmp_path / "set")
     samples = json.loads((tmp_path / "set/samples.json").read_text())["samples"]
     assert [sample["rank"] for sample in samples] == [5, 4, 3, 2, 1]
-    assert {item["confidence"] for item in samples[0]["suspicion"]["classifications"]} == {0.25}
 
 
 @pytest.mark.slow
@@ -101,11 +99,9 @@ def test_fiftyones_own_measures_run_on_our_dataset(
     except Exception as error:
         pytest.skip(f"FiftyOne's database does not run here: {error}")
     dataset = fiftyone.to_dataset(judgement)
-    assert dataset.sort_by("rank").values("image_id")[:2] == [judgement.given.ids[0], judgement.given.ids[4]]
-    doubted = dataset.filter_labels("suspicion", package.ViewField("confidence") >= 0.5)
-    assert (
-        doubted.count("suspicion.classifications") == 1
-    )  # the first label of the first image; all other margins are above 0
+    assert dataset.sort_by("rank").values("image_id")[:2] == [judgement.given.ids[4], judgement.given.ids[0]]
+    doubted = dataset.filter_labels("wrong", package.ViewField("confidence") >= 0.5)
+    assert doubted.count("wrong.classifications") == 8  # the last two images
     brain.compute_mistakenness(dataset, "predicted", label_field="given", use_logits=True)
     mistaken = dict(zip(dataset.values("image_id"), dataset.values("mistakenness"), strict=True))
     first, fourth = (mistaken[str(judgement.given.ids[row])] for row in (0, 3))

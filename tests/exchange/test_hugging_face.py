@@ -28,7 +28,7 @@ def check(dataset: Any, judgement: Judgement) -> None:
     assert dataset["labels"][:] == [[0], [1], [], [3], [0, 1]]
     assert dataset["given"][1] == [0, 1, None, 0]
     assert dataset["flag"][:] == [True, False, False, False, True]
-    assert dataset["margin"][2] is None
+    assert dataset["expected"][2] is None
 
 
 def compare(read: Judgement, judgement: Judgement) -> None:
@@ -37,9 +37,9 @@ def compare(read: Judgement, judgement: Judgement) -> None:
     assert read.proposed is not None
     assert judgement.proposed is not None
     assert np.array_equal(read.proposed.values, judgement.proposed.values, equal_nan=True)
-    assert read.flags is not None
-    assert judgement.flags is not None
-    assert np.array_equal(read.flags.margin, judgement.flags.margin, equal_nan=True)
+    assert read.doubts is not None
+    assert judgement.doubts is not None
+    assert np.array_equal(read.doubts.expected, judgement.doubts.expected, equal_nan=True)
 
 
 def test_in_memory(package: Any, judgement: Judgement) -> None:

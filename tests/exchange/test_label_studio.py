@@ -41,8 +41,8 @@ def test_tasks(tasks: list[dict[str, Any]]) -> None:
     given, proposed = tasks[0]["predictions"]
     assert given["result"][0]["value"]["choices"] == ["Mass"]
     assert proposed["result"][0]["value"]["choices"] == ["Edema, <pulmonary> & 'co'"]
-    assert proposed["score"] == pytest.approx(0.2227, abs=1e-4)  # 1 / (1 + e^1.25)
-    assert "score" not in tasks[2]["predictions"][1]  # no margin
+    assert proposed["score"] == pytest.approx(0.2865, abs=1e-4)  # e^-1.25
+    assert "score" not in tasks[2]["predictions"][1]  # nothing is expected
     assert tasks[2]["data"]["given"] == dict.fromkeys(tasks[0]["data"]["given"])
 
 

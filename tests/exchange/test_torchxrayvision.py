@@ -69,16 +69,16 @@ def test_our_other_spellings(tmp_path: Path) -> None:
     assert np.array_equal(ours.to_array(read), ours.to_array(table), equal_nan=True)
 
 
-def test_proposals_and_flags_are_put_in_the_same_order(judgement: Judgement, tmp_path: Path) -> None:
+def test_proposals_and_doubts_are_put_in_the_same_order(judgement: Judgement, tmp_path: Path) -> None:
     exchange.write(judgement, tmp_path / "x.csv", "torchxrayvision")
     read = exchange.read(tmp_path / "x.csv", "torchxrayvision")
     place = ours.PATHOLOGIES.index("Hernia")
     assert read.proposed is not None
-    assert read.flags is not None
-    assert judgement.flags is not None
+    assert read.doubts is not None
+    assert judgement.doubts is not None
     assert np.array_equal(read.given.values[:, place], judgement.given.values[:, 2], equal_nan=True)
-    assert np.array_equal(read.flags.entry[:, place], judgement.flags.entry[:, 2], equal_nan=True)
-    assert np.isnan(read.flags.entry[:, 0]).all()
+    assert np.array_equal(read.doubts.wrong[:, place], judgement.doubts.wrong[:, 2], equal_nan=True)
+    assert np.isnan(read.doubts.wrong[:, 0]).all()
 
 
 def test_mistakes(dataset: Dataset, tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from bomd import exchange
-from bomd.exchange.judgement import Judgement
+from bomd.exchange.judgement import Doubts, Judgement
 from bomd.files import write_json
-from bomd.measure.records import LabelRecord
-from bomd.tables import Flags, LabelTable
+from bomd.measure.records import LabelRecord, opinion_of
+from bomd.tables import LabelTable
 
 FORMS = {
     "label-studio": "tasks.json",
@@ -24,6 +24,7 @@ FORMS = {
     "hugging-face": "dataset.parquet",
     "run": "run/labels.npz",
 }
+SCORES = np.asarray([[0.5, 1], [2, 0], [1, 1]], dtype=np.float32)
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 0.5, 1e300, 10**400, float("inf"), float("nan"), "", "x", "1", "Mass", "bomd"),
     *([], {}, [[]], [None], {"": None}, ["Mass"], {"Mass": 1}, "\ud800", "\x00", "../../x", "y" * 10_000),
@@ -35,9 +36,9 @@ def judgement() -> Judgement:
     ids = np.asarray(["a", "b", "c"])
     values = np.asarray([[1, 0], [np.nan, 1], [0, 0]])
     given = LabelTable(ids, ("Mass", "No Finding"), values, paths=np.asarray(["a.png", "b.png", "c.png"]))
-    margin = np.asarray([-1, 0.5, np.nan], dtype=np.float32)
-    flags = Flags(ids, np.asarray([True, False, False]), margin, np.zeros((3, 2), dtype=np.float32))
-    return Judgement(given, given.replace(np.asarray([[0.2, 0.8], [np.nan, 1], [0, 0]])), flags)
+    expected = np.asarray([1, 0.5, np.nan], dtype=np.float32)
+    doubts = Doubts(ids, np.asarray([True, False, False]), expected, np.zeros((3, 2), dtype=np.float32))
+    return Judgement(given, given.replace(np.asarray([[0.2, 0.8], [np.nan, 1], [0, 0]])), doubts)
 
 
 def sound(form: str, judgement: Judgement, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -48,7 +49,7 @@ def sound(form: str, judgement: Judgement, folder: Path, monkeypatch: pytest.Mon
     if form == "run":
         write_json(file.parent / "config.json", {"format": 1, "config": {}})
         assert judgement.proposed is not None
-        LabelRecord(judgement.given, judgement.proposed, flags=judgement.flags).save(file)
+        LabelRecord(judgement.given, judgement.proposed, opinion_of(judgement.given, scores=SCORES)).save(file)
     else:
         exchange.write(judgement, file.parent if form == "fiftyone" else file, form)
     return file

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bomd.measure.proposals import propose
+from bomd.measure.suspicion import suspicion_of
 
 from bomd.config import Config, parse
 from bomd.data.datasets.corrected import DETAILS
 from bomd.errors import InputError
 from bomd.measure import experiment
 from bomd.measure.confirmed import after_noise, keep_confirmed
-from bomd.measure.proposals import propose
 from bomd.measure.records import LabelRecord
-from bomd.measure.suspicion import suspicion_of
 from bomd.methods import METHODS
 from bomd.methods.base import Prepared
 from bomd.runs import Run

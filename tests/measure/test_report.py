@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,20 +16,20 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from bomd.clean.opinion import decide
+from bomd.clean.posterior import Posterior
 from bomd.data.store import Store
 from bomd.errors import InputError
 from bomd.files import fingerprint, write_json
 from bomd.measure import figures, gallery, noise_curves, paired, report
 from bomd.measure.evaluate import evaluate
 from bomd.measure.noise_curves import arrange, compare, panels
-from bomd.measure.proposals import propose
-from bomd.measure.records import Examples, LabelRecord, choose_examples, load_predictions, save_predictions
+from bomd.measure.records import REVIEWED, Examples, LabelRecord, choose_examples, load_predictions, save_predictions
 from bomd.measure.report import summary_rows, summary_table, write_report
 from bomd.measure.summary import gather
-from bomd.measure.suspicion import suspicion_of
 from bomd.measure.words import in_words
 from bomd.runs import Run, write_lines
-from bomd.tables import NO_FINDING, Flags, LabelTable
+from bomd.tables import NO_FINDING, Flags, LabelTable, Opinion
 
 CLASSES = (NO_FINDING, "Atelectasis", "Cardiomegaly", "Effusion", "Mass", "Pneumothorax", "Hernia")
 HOSTILE = (
@@ -66,11 +67,16 @@ def write_run(
     margin = (generator.normal(0.3, 0.4, N) - 0.6 * wrong).astype(np.float32)
     margin[0] = np.nan
     noisy = (margin <= 0) & flags
-    proposed = np.where(noisy[:, None], 0.4 * given + 0.6 * clean * 0.9, given).astype(np.float32)
+    targets = np.where(noisy[:, None], 0.4 * given + 0.6 * clean * 0.9, given).astype(np.float32)
     neighbours = generator.integers(0, N, (N, 10))
+    learnt = np.arange(C) != 5
+    doubt = np.where(given != clean, 0.55 + 0.4 * generator.random((N, C)), 0.15 * generator.random((N, C)))
+    doubt = doubt.astype(np.float32)
+    believed = Posterior(doubt, doubt, doubt[:, 0], doubt[:, 0], doubt)
     record = LabelRecord(
         given=table,
-        proposed=table.replace(proposed if flags else given),
+        targets=table.replace(targets if flags else given),
+        opinion=decide(believed, table, learnt, np.broadcast_to(learnt, (N, C)), 0.5, ("Errors were made up.",)),
         clean=table.replace(clean) if truth else None,
         exposed=np.arange(N) < 100 if truth else None,
         flags=Flags(table.ids, noisy, margin, np.zeros((N, C), np.float32)) if flags else None,
@@ -604,9 +610,7 @@ def as_audit(run: Run) -> Run:
     config |= {"fit": {"backbone": "densenet121", "weights": "imagenet"}, "images": {"size": 64}}
     write_json(run.directory / "config.json", {"format": 1, "config": config})
     record = LabelRecord.load(run.directory / "labels.npz")
-    if record.flags is not None:
-        rank = suspicion_of(record).rank
-        choose_examples(record, store_of(record), 0, rank).save(run.directory / "examples.npz")
+    choose_examples(record, store_of(record), 0, REVIEWED).save(run.directory / "examples.npz")
     return run
 
 
@@ -619,32 +623,36 @@ def store_of(record: LabelRecord) -> Store:
 
 
 def test_questioned_labels_by_hand() -> None:
-    """All neighbours of a lack its Mass; c loses its Effusion; e has a vote of one half, and one label unknown."""
+    """Mass of a and Effusion of c are probably wrong; e is doubted less, and one of its labels is unknown."""
     table = LabelTable(
         np.asarray(list("abcde")),
         ("Mass", "Effusion", NO_FINDING),
         np.asarray([[1, 0, 0], [0, 0, 1], [0, 1, 0], [0, 0, 1], [1, np.nan, 0]], dtype=np.float32),
     )
-    soft = table.replace(np.where(table.values == 1, 0.75, table.values))
-    noisy = np.asarray([True, False, True, False, True])
-    none = [-1, -1, -1]
-    record = LabelRecord(
-        table,
-        soft,
-        flags=Flags(table.ids, noisy, np.zeros(5, np.float32), np.zeros((5, 3), np.float32)),
-        neighbours=np.asarray([[1, 2, 3], none, [0, 3, -1], none, [0, 1, -1]]),
+    wrong = [[0.75, 0, 0.5], [0.25, 0.25, 0.5], [0, 0.75, 0], [0, 0, 0], [0.5, np.nan, 0]]
+    hard = [[0, 0, 1], [0, 0, 1], [0, 0, 1], [0, 0, 1], [1, np.nan, 0]]
+    opinion = Opinion(
+        table.ids,
+        np.asarray(wrong, dtype=np.float32),
+        np.asarray(hard, dtype=np.float32),
+        expected=np.asarray([0.75, 0.5, 0.75, 0, 0.5], dtype=np.float32),
+        rank=np.asarray([1, 3, 2, 5, 4]),
+        learnt=np.asarray([True, False, False]),
+        reasons=("Because.",),
     )
-    expected = [[0, 0, 1], [0, 0, 1], [0, 0, 1], [0, 0, 1], [1, np.nan, 0]]
-    np.testing.assert_array_equal(propose(record), expected)
-    found = gallery.questions(record)
+    noisy = np.asarray([True, False, True, False, True])
+    flags = Flags(table.ids, noisy, np.zeros(5, np.float32), np.zeros((5, 3), np.float32))
+    found = gallery.questions(LabelRecord(table, table, opinion, flags=flags))
     classes = found.pop("classes")
-    assert found == {"images": 5, "flagged": 3, "changed": 2, "labels": 14, "removed": 2, "added": 2}
-    heads = ("name", "positives", "negatives", "flagged", "removed", "added", "after", "soft")
+    counts = {"images": 5, "flagged": 3, "changed": 2, "labels": 14, "removed": 2, "added": 2}
+    assert found == {**counts, "expected": 2.5, "reasons": ("Because.",)}
+    heads = ("name", "positives", "negatives", "flagged", "removed", "added", "after", "wrong", "learnt")
     assert [tuple(item[head] for head in heads) for item in classes] == [
-        ("Mass", 2, 3, 2, 1, 0, 1, 1.5),
-        ("Effusion", 1, 3, 1, 1, 0, 0, 0.75),
-        (NO_FINDING, 2, 3, 0, 0, 2, 4, 1.5),
+        ("Mass", 2, 3, 2, 1, 0, 1, 1.5, True),
+        ("Effusion", 1, 3, 1, 1, 0, 0, 1.0, False),
+        (NO_FINDING, 2, 3, 0, 0, 2, 4, 1.0, True),  # it is never learnt, and follows from the others
     ]
+    assert gallery.questions(LabelRecord(table, table, opinion))["flagged"] == 4  # by what is expected to be wrong
 
 
 def test_an_audit_asks_which_labels_are_wrong(tmp_path: Path) -> None:
@@ -655,7 +663,10 @@ def test_an_audit_asks_which_labels_are_wrong(tmp_path: Path) -> None:
     flagged, found = int(record.flags.noisy.sum()), gallery.questions(record)
     for words in (
         "Which labels look wrong: ward <i>7/x-rays",
-        f"{flagged} of 120 images ({100 * flagged / 120:.1f} %) have labels that look wrong. A flag is a question",
+        f"{flagged} of 120 images ({100 * flagged / 120:.1f} %) have labels that look wrong. "
+        f"{found['expected']:,.0f} labels of findings are expected to be wrong in all. A flag is a question",
+        "How labels were judged. Errors were made up.",
+        f"{CLASSES[5]} not learnt",
         f"{found['removed'] + found['added']} of 840 labels are questioned, in {found['changed']} images: "
         f"{found['removed']} positive and {found['added']} negative.",
         "bomd was trained on all 120 images and the labels that it judges. The network is densenet121, which started "
@@ -667,7 +678,7 @@ def test_an_audit_asks_which_labels_are_wrong(tmp_path: Path) -> None:
             assert (f"{item['name']} {item[key]} of {item[of]}" in page.text) == bool(item[key])
     sections = [name for name in page.ids if name in ("summary", "examples", "labels", "detection", "cost", "methods")]
     assert sections == ["summary", "examples", "labels", "detection", "cost"]
-    for words in ("scored", "AUROC", "Precision", "base rate", "mean AUC", "truly wrong", "Lowest margin"):
+    for words in ("scored", "AUROC", "Precision", "base rate", "mean AUC", "truly wrong", "soft label"):
         assert words not in page.text, words
     assert len(page.ids) == len(set(page.ids))
     assert {value[1:] for value in page.addresses if value.startswith("#")} <= set(page.ids)
@@ -679,7 +690,7 @@ def test_examples_of_an_audit_follow_the_order_of_review(tmp_path: Path) -> None
     record = LabelRecord.load(run.directory / "labels.npz")
     assert record.flags is not None
     rows = np.flatnonzero(record.flags.noisy)
-    order = sorted(rows, key=lambda row: -suspicion_of(record).image[row])
+    order = sorted(rows, key=lambda row: record.opinion.rank[row])
     by_margin = rows[np.argsort(record.flags.margin[rows])]
     assert order[:24] != by_margin[:24].tolist()
     assert len(order) > 24
@@ -688,24 +699,29 @@ def test_examples_of_an_audit_follow_the_order_of_review(tmp_path: Path) -> None
     assert shown[:24] == expected[:24]
     assert set(shown[24:]) <= set(expected[24:])
     assert len(shown) == 24 + min(12, len(order) - 24)
-    hard = propose(record)[order[0]]
+    first = order[0]
     card = text[text.index("<article") : text.index("</article>")]
-    for name, given, proposed in zip(CLASSES, record.given.values[order[0]], hard, strict=True):
-        changed = card[: card.index("<table>")]
-        assert (name in changed) == (given != proposed)
+    changed, table = card.split("<table>")
+    assert f"{record.opinion.expected[first]:.1f} labels expected to be wrong" in changed
+    for column, (name, given) in enumerate(zip(CLASSES, record.given.values[first], strict=True)):
+        wrong = record.opinion.wrong[first, column]
+        assert (name in changed) == (given != record.opinion.proposed[first, column])
+        if name in changed and name != NO_FINDING:
+            assert f"{name} ({wrong:.2f})" in changed
+            assert f"<b>{wrong:.2f}</b>" in table
 
 
-def test_examples_come_from_the_order_that_is_given(tmp_path: Path) -> None:
+def test_examples_are_the_beginning_of_the_order_of_review(tmp_path: Path) -> None:
     record = LabelRecord.load(write_run(tmp_path).directory / "labels.npz")
     assert record.flags is not None
     flagged = np.flatnonzero(record.flags.noisy)
-    rank = np.arange(len(record.given), 0, -1)  # the last image first
-    reviewed = choose_examples(record, store_of(record), 0, rank)
+    turned = replace(record.opinion, rank=np.arange(len(record.given), 0, -1))  # the last image first
+    reviewed = choose_examples(replace(record, opinion=turned), store_of(record), 0, REVIEWED)
     np.testing.assert_array_equal(reviewed.flagged[:24], flagged[::-1][:24])
     assert reviewed.chosen.tolist() == ["most suspect"] * 24 + ["random"] * min(12, len(flagged) - 24)
     assert len(set(reviewed.flagged.tolist())) == len(reviewed.flagged)
     usual = choose_examples(record, store_of(record), 0)
-    np.testing.assert_array_equal(usual.flagged[:12], flagged[np.argsort(record.flags.margin[flagged])][:12])
+    np.testing.assert_array_equal(usual.flagged[:12], flagged[np.argsort(record.opinion.rank[flagged])][:12])
     assert usual.chosen.tolist() == ["most suspect"] * 12 + ["random"] * 12
 
 
@@ -729,18 +745,15 @@ def test_an_audit_with_known_truth_shows_the_columns_that_have_values(tmp_path: 
     assert "label truly wrong" in page.text
 
 
-def test_an_audit_warns_about_classes_that_it_did_not_learn(tmp_path: Path) -> None:
+def test_an_audit_warns_about_classes_of_which_nothing_would_be_left(tmp_path: Path) -> None:
     run = as_audit(write_run(tmp_path / "runs", truth=False))
     record = LabelRecord.load(run.directory / "labels.npz")
-    assert record.flags is not None
-    values, noisy = record.given.values.copy(), np.flatnonzero(record.flags.noisy)
-    values[:, 6] = 0
-    values[noisy[:2], 6] = 1  # two images with Hernia, whose neighbours have none
-    neighbours = record.neighbours
-    assert neighbours is not None
-    neighbours = np.where(np.isin(neighbours, noisy[:2]), noisy[2], neighbours)
-    table = record.given.replace(values)
-    LabelRecord(table, record.proposed, flags=record.flags, neighbours=neighbours).save(run.directory / "labels.npz")
+    values, proposed = record.given.values.copy(), record.opinion.proposed.copy()
+    values[:, 6], proposed[:, 6] = 0, 0
+    values[:2, 6] = 1  # two images with Hernia, which both would lose
+    replace(record, given=record.given.replace(values), opinion=replace(record.opinion, proposed=proposed)).save(
+        run.directory / "labels.npz"
+    )
     page = read([run], tmp_path / "report.html")
     assert re.search(r"Every positive label of \d of 7 classes is questioned\. .* say little: [^.]*Hernia", page.text)
 
@@ -750,7 +763,7 @@ def test_an_audit_by_given_features_says_that_nothing_was_trained(tmp_path: Path
     write_json(run.directory / "result.json", run.result() | {"images_presented": 0})
     (run.directory / "metrics.jsonl").write_text("")
     page = read([run], tmp_path / "report.html")
-    assert "Nothing was trained. Features that were given say which of the 120 images are alike." in page.text
+    assert "No network was trained. Features that were given judge the labels of the 120 images." in page.text
     assert "was trained on" not in page.text
 
 
@@ -759,9 +772,8 @@ def test_an_audit_with_nothing_flagged_says_so(tmp_path: Path) -> None:
     record = LabelRecord.load(run.directory / "labels.npz")
     assert record.flags is not None
     flags = Flags(record.given.ids, np.zeros(120, dtype=bool), record.flags.margin, record.flags.entry)
-    LabelRecord(record.given, record.given, flags=flags, neighbours=record.neighbours).save(
-        run.directory / "labels.npz"
-    )
+    content = replace(record.opinion, proposed=record.given.values, expected=np.zeros(120, np.float32))
+    replace(record, targets=record.given, flags=flags, opinion=content).save(run.directory / "labels.npz")
     write_json(run.directory / "result.json", run.result() | {"flagged": {"images": 0, "of": 120}})
     page = read([as_audit(run)], tmp_path / "report.html")
     assert "0 of 120 images have labels that look wrong." in page.text

@@ -19,7 +19,9 @@ from urllib.parse import quote, unquote, urlencode
 import numpy as np
 import pytest
 
+from bomd.clean import opinion
 from bomd.clean.detect import detect
+from bomd.clean.posterior import Posterior
 from bomd.clean.relabel import relabel
 from bomd.data.datasets import phantom
 from bomd.data.noise import NOISES
@@ -62,15 +64,22 @@ def build_run(directory: Path, count: int = 60, size: int = 32, *, hostile: bool
     neighbours = np.argsort(distance, axis=1, kind="stable")[:, :10].astype(np.int64)
     scores = blurred.astype(np.float32)
     flags = detect(scores, noisy.noisy)
+    classifier = (1 / (1 + np.exp(-6 * (blurred - 0.5)))).astype(np.float32)
+    learnt = np.ones(len(clean.classes), dtype=np.bool_)
+    wrong = np.abs(noisy.noisy.values - classifier)
+    believed = Posterior(wrong, wrong, wrong[:, 0], wrong[:, 0], wrong)
     record = LabelRecord(
         given=noisy.noisy,
-        proposed=noisy.noisy.replace(relabel(noisy.noisy.values, neighbours, flags.noisy)),
+        targets=noisy.noisy.replace(relabel(noisy.noisy.values, neighbours, flags.noisy)),
+        opinion=opinion.decide(
+            believed, noisy.noisy, learnt, np.ones_like(wrong, dtype=np.bool_), 0.5, ("Made by hand.",)
+        ),
         clean=clean,
         exposed=np.ones(count, dtype=np.bool_),
         flags=flags,
         neighbours=neighbours,
         scores=scores,
-        classifier=(1 / (1 + np.exp(-6 * (blurred - 0.5)))).astype(np.float32),
+        classifier=classifier,
     )
     record.save(directory / "labels.npz")
     pictures = np.asarray(phantom.render(drawn.ids, size))

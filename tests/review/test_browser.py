@@ -174,7 +174,7 @@ def test_a_review_from_first_address_to_export(
     page.introduce("Ada")
     assert "token" not in browser.current_url  # neither the address bar nor the history keeps it
     first = page.image()
-    assert first == str(evidence.record.given.ids[evidence.rows[evidence.suspicion[evidence.rows].argmax()]])
+    assert first == str(evidence.record.given.ids[evidence.rows[evidence.record.opinion.rank[evidence.rows].argmin()]])
 
     # The switches show what was given, with the proposal beside them; accepting saves the proposal.
     row = evidence.numbers[first]

@@ -116,20 +116,21 @@ def test_what_was_decided_is_what_the_next_run_learns(tmp_path: Path) -> None:
     bomd("run", str(recipe), "--runs", str(tmp_path / "before"))
     before = only_run(tmp_path / "before")
     evidence = open_evidence(before)
-    changed = [row for row in evidence.rows.tolist() if (evidence.proposed[row] != evidence.given[row]).any()]
+    changed, decided = evidence.rows[:3], evidence.given[evidence.rows[:3]].copy()
+    decided[:, 0] = 1 - decided[:, 0]
     journal = Journal(before / FILE, evidence.classes)
-    for row in changed[:3]:
+    for row, labels in zip(changed, decided, strict=True):
         image = str(evidence.record.given.ids[row])
-        journal.submit(Event("Ada", image, "accept", plain_labels(evidence.proposed[row]))).result(timeout=20)
+        journal.submit(Event("Ada", image, "edit", plain_labels(labels))).result(timeout=20)
     journal.close()
     bomd("decisions", str(before), "--out", str(reviewed))
     bomd("run", str(recipe), "--labels", str(reviewed), "--runs", str(tmp_path / "after"))
     after = LabelRecord.load(only_run(tmp_path / "after") / "labels.npz").given
     given = evidence.record.given
     assert after.ids.tolist() == given.ids.tolist()
-    assert np.array_equal(after.values[changed[:3]], evidence.proposed[changed[:3]])
-    others = np.setdiff1d(np.arange(len(given)), changed[:3])
-    assert len(changed) >= 3
+    assert np.array_equal(after.values[changed], decided)
+    others = np.setdiff1d(np.arange(len(given)), changed)
+    assert len(changed) == 3
     assert np.array_equal(after.values[others], given.values[others])
 
 

@@ -15,16 +15,25 @@ from bomd.config import Config
 from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.files import write_json
-from bomd.measure.proposals import propose
 from bomd.measure.records import LabelRecord
-from bomd.measure.suspicion import suspicion_of
 from bomd.review.evidence import UNKNOWN, only_run, open_evidence, png, tint
 from bomd.review.export import as_details, as_table, read_reviewed
 from bomd.review.pictures import Pictures
-from bomd.tables import NO_FINDING, Flags, LabelTable
+from bomd.tables import NO_FINDING, Flags, LabelTable, Opinion
 
 GIVEN = np.asarray([[1, 0], [0, 1], [0, 1], [np.nan, 0]], dtype=np.float32)
 SOFT = np.asarray([[0.55, 0.6], [0, 1], [0, 1], [np.nan, 0.7]], dtype=np.float32)
+WRONG = np.asarray([[0.9, 0.8], [0.1, 0], [0, 0.2], [np.nan, 0.7]], dtype=np.float32)
+HARD = np.asarray([[0, 1], [0, 1], [0, 1], [np.nan, 1]], dtype=np.float32)
+OPINION = Opinion(
+    np.asarray([*"abcd"]),
+    WRONG,
+    HARD,
+    expected=np.asarray([1.7, 0.1, 0.2, 0.7], dtype=np.float32),
+    rank=np.asarray([1, 4, 3, 2]),
+    learnt=np.asarray([False, True]),
+    reasons=("Because.",),
+)
 NEIGHBOURS = np.asarray([[1, 2], [0, 2], [1, -1], [1, 2]])
 
 
@@ -33,7 +42,7 @@ def four(directory: Path, **changes: object) -> Path:
     given = LabelTable(np.asarray(["a", "b", "c", "d"]), ("Mass", "Edema"), GIVEN, patients=np.asarray([*"xxyy"]))
     noisy = np.asarray([True, False, False, True])
     flags = Flags(given.ids, noisy, np.asarray([-0.5, 1, 1, -2], dtype=np.float32), np.zeros((4, 2), np.float32))
-    parts = {"flags": flags, "neighbours": NEIGHBOURS, "proposed": given.replace(SOFT), **changes}
+    parts = {"flags": flags, "neighbours": NEIGHBOURS, "targets": given.replace(SOFT), "opinion": OPINION, **changes}
     LabelRecord(given=given, **parts).save(directory / "labels.npz")  # type: ignore[arg-type]
     drawn = np.arange(4 * 16, dtype=np.uint8).reshape(4, 4, 4)
     pack(given, directory / "images", 4, render=lambda ids, _: drawn[["abcd".index(name) for name in ids]])
@@ -41,24 +50,25 @@ def four(directory: Path, **changes: object) -> Path:
     return directory
 
 
-def test_neighbours_propose_by_majority(tmp_path: Path) -> None:
-    """Image a: both neighbours lack Mass and have Edema. Image d: Mass stays unknown, Edema is added."""
+def test_the_opinion_proposes_and_orders(tmp_path: Path) -> None:
+    """Image a: Mass is probably wrong, and so is that it lacks Edema. Image d: Mass stays unknown, Edema is added."""
     evidence = open_evidence(four(tmp_path))
     assert evidence.rows.tolist() == [0, 3]
     assert evidence.proposed.tolist() == [[0, 1], [0, 1], [0, 1], [UNKNOWN, 1]]
     assert evidence.removed.tolist() == [[True, False], *[[False, False]] * 3]
     assert evidence.added.tolist() == [[False, True], [False, False], [False, False], [False, True]]
-    # All neighbours of a contradict both its labels, those of c neither; the order is that of `bomd audit`.
-    assert evidence.suspicion.argmax() == 0
-    assert evidence.suspicion.argmin() == 2
-    assert np.array_equal(evidence.suspicion, suspicion_of(evidence.record).image)
+    assert evidence.expected.tolist() == OPINION.expected.tolist()
+    assert np.argsort(-evidence.suspicion).tolist() == [0, 3, 2, 1]
 
 
-def test_label_scores_order_images_where_there_are_any(tmp_path: Path) -> None:
-    """Images a and c have one label each: a's fits worse by 3 than the one it lacks, c's better by 3."""
-    scores = np.asarray([[0, 3], [0, 0], [0, 3], [0, 0]], dtype=np.float32)
-    evidence = open_evidence(four(tmp_path, scores=scores, classifier=np.full((4, 2), 0.5, dtype=np.float32)))
-    assert evidence.suspicion[[0, 2]] == pytest.approx([np.log1p(np.exp(3)), np.log1p(np.exp(-3))], rel=1e-5)
+def test_suspicion_falls_strictly_along_the_order_of_the_run(tmp_path: Path) -> None:
+    """Also where as much is expected of several images, or nothing of any."""
+    for expected in ([0, 0, 0, 0], [1, 1, 1, 0], [0.5, 2, 2, 0]):
+        changed = replace(OPINION, expected=np.asarray(expected, dtype=np.float32))
+        suspicion = open_evidence(four(tmp_path, opinion=changed)).suspicion
+        assert (np.diff(suspicion[np.argsort(OPINION.rank)]) < 0).all()
+        assert suspicion.min() > 0
+        np.testing.assert_allclose(np.sort(suspicion), np.sort(expected), atol=1e-5)
 
 
 def test_votes_are_the_share_of_labelled_neighbours_that_have_the_class(tmp_path: Path) -> None:
@@ -68,14 +78,14 @@ def test_votes_are_the_share_of_labelled_neighbours_that_have_the_class(tmp_path
     assert np.array_equal(votes, [[0, 0.5], [0.5, 0.5], [0, 1], [np.nan, np.nan]], equal_nan=True)  # type: ignore[arg-type]
 
 
-def test_proposals_are_those_of_the_table_of_an_audit(template: Path) -> None:
-    """An image that loses its last finding gets "No Finding", on the page as in labels_clean.csv."""
+def test_no_finding_follows_from_the_others(template: Path) -> None:
+    """An image that loses its last finding gets "No Finding", and one that gains a finding loses it."""
     evidence = open_evidence(template)
-    flagged = evidence.rows
+    changed = (evidence.proposed != evidence.given).any(axis=1)
     nothing = evidence.classes.index(NO_FINDING)
-    finding = np.delete(evidence.proposed[flagged], nothing, axis=1).max(axis=1)
-    assert np.array_equal(evidence.proposed[flagged, nothing], 1 - finding)
-    assert np.array_equal(evidence.proposed, propose(evidence.record))
+    finding = np.delete(evidence.proposed[changed], nothing, axis=1).max(axis=1)
+    assert changed.sum() > 10
+    assert np.array_equal(evidence.proposed[changed, nothing], 1 - finding)
 
 
 def test_patients_are_named_as_in_their_table(tmp_path: Path) -> None:
@@ -83,7 +93,7 @@ def test_patients_are_named_as_in_their_table(tmp_path: Path) -> None:
     run = four(tmp_path / "run")
     record = LabelRecord.load(run / "labels.npz")
     patients = np.asarray(["/home/ada/x-rays:7", "/home/ada/x-rays:a:b", "other:7", "8"])
-    LabelRecord(replace(record.given, patients=patients), record.proposed, flags=record.flags).save(run / "labels.npz")
+    replace(record, given=replace(record.given, patients=patients)).save(run / "labels.npz")
     config = Config(train={"dataset": "folder", "root": "/home/ada/x-rays"})
     shutil.copy(runs.start(tmp_path / "runs", config).directory / "config.json", run)
     assert [open_evidence(run).facts(row)["patient"] for row in range(4)] == ["7", "a:b", "other:7", "8"]
@@ -104,36 +114,22 @@ def test_an_image_without_a_patient_has_none(tmp_path: Path) -> None:
     assert as_table(read_reviewed(run), None).splitlines()[0] == "id,Mass,Edema"
 
 
-def test_a_margin_without_end_is_not_known(tmp_path: Path) -> None:
-    flags = Flags(np.asarray([*"abcd"]), np.ones(4, dtype=np.bool_), np.full(4, -np.inf, dtype=np.float32), GIVEN)
-    assert open_evidence(four(tmp_path, flags=flags)).facts(0)["margin"] is None
-
-
-def test_a_tie_keeps_the_given_label(tmp_path: Path) -> None:
-    tied = np.asarray([[0, 1], [0, 2], [1, -1], [0, 1]])  # a votes on itself here, for the sake of the tie
-    evidence = open_evidence(four(tmp_path, neighbours=tied))
-    assert evidence.proposed[0].tolist() == [1, 0]
-    assert evidence.proposed[3].tolist() == [UNKNOWN, 0]
-
-
-def test_without_neighbours_soft_labels_propose_and_margins_order(tmp_path: Path) -> None:
-    evidence = open_evidence(four(tmp_path, neighbours=None))
-    assert evidence.proposed[0].tolist() == [1, 1]
-    assert evidence.votes is None
-    assert evidence.suspicion.tolist() == [0.5, 0, 0, 2]
-
-
-def test_without_flags_the_images_with_changes_are_queued(tmp_path: Path) -> None:
+def test_without_flags_the_images_with_half_a_wrong_label_are_queued(tmp_path: Path) -> None:
     evidence = open_evidence(four(tmp_path, neighbours=None, flags=None))
     assert evidence.rows.tolist() == [0, 3]
-    assert evidence.suspicion == pytest.approx([0.45 + 0.6, 0, 0, 0.7], abs=1e-6)
+    assert evidence.votes is None
+
+
+def test_an_image_with_a_proposal_is_queued_whatever_the_method_flags(tmp_path: Path) -> None:
+    flags = Flags(np.asarray([*"abcd"]), np.asarray([False, True, False, False]), np.zeros(4, np.float32), GIVEN)
+    assert open_evidence(four(tmp_path, flags=flags)).rows.tolist() == [0, 1, 3]
 
 
 def test_facts_of_an_image(tmp_path: Path) -> None:
-    scores = np.asarray([[0.1, 0.9], [1, 2], [1, 2], [1, 2]], dtype=np.float32)
-    facts = open_evidence(four(tmp_path, scores=scores)).facts(0)
-    assert (facts["id"], facts["patient"], facts["margin"]) == ("a", "x", -0.5)
-    assert [label["rank"] for label in facts["labels"]] == [2, 1]
+    facts = open_evidence(four(tmp_path)).facts(0)
+    assert (facts["id"], facts["patient"], facts["place"]) == ("a", "x", 1)
+    assert [label["wrong"] for label in facts["labels"]] == [0.9, 0.8]
+    assert [label["learnt"] for label in facts["labels"]] == [False, True]
     assert [label["votes"] for label in facts["labels"]] == [0, 1]
     assert [label["classifier"] for label in facts["labels"]] == [None, None]
     assert [(other["id"], other["labels"], other["same_patient"]) for other in facts["neighbours"]] == [
@@ -152,7 +148,7 @@ def test_the_file_is_shown_as_long_as_it_is_what_the_run_judged(tmp_path: Path) 
         Image.fromarray(np.full((30, 50), 7 + row, dtype=np.uint8)).save(file)
     record = LabelRecord.load(run / "labels.npz")
     given = replace(record.given, paths=np.asarray([str(file) for file in files]))
-    LabelRecord(given, record.proposed, flags=record.flags, neighbours=NEIGHBOURS).save(run / "labels.npz")
+    replace(record, given=given).save(run / "labels.npz")
     store = pack(given, run / "packed", 4)
     write_json(run / "images.json", {"store": "packed", "size": 4, "fingerprint": store.fingerprint})
     Image.fromarray(np.full((30, 50), 99, dtype=np.uint8)).save(files[2])  # replaced since
@@ -188,9 +184,9 @@ def test_a_run_without_its_files_is_refused(run: Path, missing: str, line: str) 
 
 
 def test_a_run_without_anything_to_review_is_refused(tmp_path: Path) -> None:
-    given = LabelTable(np.asarray([*"abcd"]), ("Mass", "Edema"), GIVEN)
+    content = replace(OPINION, proposed=GIVEN, expected=np.zeros(4, dtype=np.float32))
     with pytest.raises(InputError, match="Nothing to review"):
-        open_evidence(four(tmp_path, neighbours=None, flags=None, proposed=given))
+        open_evidence(four(tmp_path, neighbours=None, flags=None, opinion=content))
 
 
 @pytest.mark.parametrize("store", [3, None, ["images"]])

@@ -41,6 +41,7 @@ def six() -> Any:
         removed=(after == 0) & (before == 1),
         rows=np.arange(6),
         suspicion=np.asarray([1, 3, 2.5, 3, 2, 0.5], dtype=np.float32),
+        expected=np.zeros(6, dtype=np.float32),
         numbers={name: row for row, name in enumerate("abcdef")},
         classes=("Mass", "Edema"),
         patient=lambda row: str(table.groups[row]),
@@ -55,6 +56,20 @@ def event(
 
 def names(desk: Desk, **wanted: Any) -> str:
     return "".join("abcdef"[row] for row in desk.find(Filter(**wanted)))
+
+
+def test_by_single_labels() -> None:
+    """The most doubtful label of any class, or of one; skipped images come last in every order."""
+    evidence = six()
+    wrong = np.asarray([[0.9, 0.1], [0.2, 0.8], [0.5, 0.7], [np.nan, 0.3], [0, 0], [0.6, 0.6]], dtype=np.float32)
+    evidence.record.opinion, evidence.record.given.findings = SimpleNamespace(wrong=wrong), [0, 1]
+    desk = Desk(Queue(evidence))
+    assert names(desk, order="label") == "abcfde"
+    assert desk.order("label", 1).tolist() == [1, 2, 5, 3, 0, 4]
+    assert names(desk, order="label", column=0) == "afcbe"  # of the images where the class would change
+    assert names(desk) == "bdceaf"
+    desk.apply(event(1, "a", "skip"))
+    assert names(desk, order="label") == "bcfdea"
 
 
 def test_most_suspicious_first_and_equals_in_the_order_of_the_run() -> None:

@@ -20,7 +20,7 @@ from bomd.review.evidence import Evidence, open_evidence
 
 def test_the_queue_and_its_evidence(page: Any, evidence: Evidence) -> None:
     found = page.get("/api/queue?reviewer=Ada&count=5").json()
-    best = evidence.rows[np.argsort(-evidence.suspicion[evidence.rows], kind="stable")]
+    best = evidence.rows[np.argsort(evidence.record.opinion.rank[evidence.rows])]
     assert [item["number"] for item in found["items"]] == best[:5].tolist()
     assert found["total"] == len(evidence.rows)
     assert found["next"] == best[0]
@@ -31,16 +31,15 @@ def test_the_queue_and_its_evidence(page: Any, evidence: Evidence) -> None:
     assert [label["given"] for label in facts["labels"]] == evidence.given[best[0]].tolist()
     assert all(0 <= label["classifier"] <= 1 for label in facts["labels"])
     assert len(facts["neighbours"]) == 10
+    doubts = np.nanmax(evidence.record.opinion.wrong[:, evidence.record.given.findings], axis=1)
+    single = evidence.rows[np.argsort(-doubts[evidence.rows], kind="stable")]
+    found = page.get("/api/queue?reviewer=Ada&count=5&order=label").json()
+    assert [item["number"] for item in found["items"]] == single[:5].tolist()
+    assert page.get("/api/queue?order=size").status_code == 400
     facts = page.get("/api/run").json()
     assert facts["classes"] == list(evidence.classes)
-    assert facts["has"] == {
-        "patients": True,
-        "files": False,
-        "scores": True,
-        "classifier": True,
-        "votes": True,
-        "heat": False,
-    }
+    assert facts["has"] == {"patients": True, "files": False, "classifier": True, "votes": True, "heat": False}
+    assert facts["reasons"] == list(evidence.record.opinion.reasons)
 
 
 def test_pictures_are_the_packed_images(page: Any, evidence: Evidence) -> None:

@@ -1,4 +1,4 @@
-"""Audit a table of labels: train or take features, flag, propose, and write it all down beside the given labels."""
+"""Audit a table of labels: judge them, propose others, and write it all down beside the given ones."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ import pandas as pd
 
 from bomd import progress
 from bomd.audits import show
-from bomd.audits.choose import NEIGHBOURS, SMALLEST, Choice, choose, explain
-from bomd.audits.columns import LAST, cells, names
-from bomd.audits.features import METHOD, read_features, run_on_features
+from bomd.audits.arrays import read_features, read_probabilities, read_rates
+from bomd.audits.choose import SMALLEST, Choice, choose, explain
+from bomd.audits.columns import LAST, cells, names, number
+from bomd.audits.doubtful import doubtful_labels
 from bomd.audits.given import Given, read_given
 from bomd.audits.kept import keep
+from bomd.audits.untrained import Kind, run_untrained
 from bomd.config import LARGEST_SIZE, Config, ImageSettings
+from bomd.data.cells import harmless
 from bomd.data.datasets import folder
 from bomd.data.datasets.corrected import confirmed_details, details_beside, digest_of
 from bomd.data.images import read_image
@@ -28,15 +31,15 @@ from bomd.data.verify import verify_tables
 from bomd.errors import InputError
 from bomd.files import fingerprint, make_private, read_json, write_json, write_text
 from bomd.measure import experiment
-from bomd.measure.records import LabelRecord
+from bomd.measure.records import LabelRecord, load_record
 from bomd.measure.report import write_report
-from bomd.measure.suspicion import Suspicion, suspicion_of
 from bomd.runs import Run
-from bomd.tables import NO_FINDING, Flags, Floats, LabelTable
+from bomd.tables import NO_FINDING, Flags, Floats, LabelTable, Opinion
 from bomd.typed import check_keywords
 
 FORMAT = 1
-FACTS, TABLE, PAGE = "audit.json", "labels_clean.csv", "report.html"
+FACTS, TABLE, LONG, PAGE = "audit.json", "labels_clean.csv", "doubtful_labels.csv", "report.html"
+FEWEST = 4  # patients: two networks learn from two each
 PICTURES = 128  # pixels of the images that are packed to be looked at, where nothing is trained
 
 _ID, _PATIENT = "audit id", "audit patient"  # columns of the table that a run reads; no class is called so
@@ -47,10 +50,9 @@ class Audit:
     """What an audit found.
 
     Attributes:
-        directory: Where `labels_clean.csv` and `report.html` are.
+        directory: Where `labels_clean.csv`, `doubtful_labels.csv` and `report.html` are.
         run: The run directory, for `bomd review` and `bomd report`.
-        record: Given and proposed labels, flags and neighbours of every image that could be read.
-        suspicion: How suspect each of these images and labels is.
+        record: Given labels, opinion, flags and neighbours of every image that could be read.
         left_out: Why an image could not be judged, by id.
         notes: What a reader should know.
     """
@@ -58,7 +60,6 @@ class Audit:
     directory: Path
     run: Run
     record: LabelRecord
-    suspicion: Suspicion
     left_out: dict[str, str]
     notes: tuple[str, ...]
 
@@ -69,18 +70,27 @@ class Audit:
         return self.record.flags
 
     @property
+    def opinion(self) -> Opinion:
+        """What is probably wrong, what is proposed, and in which order to look."""
+        return self.record.opinion
+
+    @property
     def labels(self) -> LabelTable:
-        """(N, C) proposed labels as probabilities; the given ones are in `record.given`."""
-        return self.record.proposed
+        """(N, C) proposed labels, 0 or 1; the given ones are in `record.given`."""
+        return self.record.given.replace(self.record.opinion.proposed)
 
     def table(self) -> pd.DataFrame:
         """One row for each judged image, the most suspect first, with the columns of `labels_clean.csv`."""
         headings = names(self.record.given.classes)
-        frame = pd.DataFrame(cells(self.record, self.suspicion), columns=headings)
+        frame = pd.DataFrame(cells(self.record), columns=headings)
         numbers = [name for name in headings if name != LAST]
         frame[numbers] = frame[numbers].apply(pd.to_numeric)
         frame.insert(0, "id", self.record.given.ids)
-        return frame.iloc[np.argsort(self.suspicion.rank)].reset_index(drop=True)
+        return frame.iloc[np.argsort(self.record.opinion.rank)].reset_index(drop=True)
+
+    def doubtful(self) -> pd.DataFrame:
+        """One row for each doubtful label, the most doubtful first, with the columns of `doubtful_labels.csv`."""
+        return doubtful_labels(self.record)
 
     def store(self) -> Store:
         """The packed images."""
@@ -107,8 +117,9 @@ class Plan:
         labels: What is judged: the given labels, and "No Finding" where they do not have it.
         output: Where everything will be written.
         request: Changes with the labels, the images and the options.
-        choice: How to train; None where features are given.
-        vectors: (N, 1, D) features; None where a network is trained.
+        choice: How to train; None where nothing is trained.
+        kind: What judges instead of a network, and `values`, (N, D) features or (N, C) probabilities.
+        rates: How often labels are wrong, by class, where somebody measured it.
         notes: What a reader should know.
     """
 
@@ -117,7 +128,9 @@ class Plan:
     output: Path
     request: str
     choice: Choice | None
-    vectors: Floats | None
+    kind: Kind | None
+    values: Floats | None
+    rates: dict[str, dict[str, float]]
     seed: int
     size: int
     notes: tuple[str, ...]
@@ -130,6 +143,8 @@ def audit(
     *,
     output: str | Path | None = None,
     features: str | Path | None = None,
+    probabilities: str | Path | None = None,
+    rates: str | Path | None = None,
     size: int | None = None,
     minutes: float | None = None,
     seed: int = 0,
@@ -145,7 +160,10 @@ def audit(
         images: The folder of the images.
         output: Where results are written; by default a folder named after the table, in the working directory.
         features: Embeddings of the images, `.npy` with one row per row of the table or `.npz` with "ids" and
-            "features"; nothing is trained then.
+            "features"; no network is trained then.
+        probabilities: Of the labels by a model of your own that never saw the image, likewise, with one column per
+            class; `.npz` may name its columns in "classes". No network is trained then.
+        rates: A CSV with the columns class, miss and false_alarm, where somebody measured how often labels are wrong.
         size: Side of the images in pixels; by default what fits the time.
         minutes: How long training may take; by default 10 on a CPU and 30 on a GPU.
         seed: Of everything that is drawn at random.
@@ -160,6 +178,8 @@ def audit(
             images,
             output=output,
             features=features,
+            probabilities=probabilities,
+            rates=rates,
             size=size,
             minutes=minutes,
             seed=seed,
@@ -175,6 +195,8 @@ def plan(
     *,
     output: str | Path | None = None,
     features: str | Path | None = None,
+    probabilities: str | Path | None = None,
+    rates: str | Path | None = None,
     size: int | None = None,
     minutes: float | None = None,
     seed: int = 0,
@@ -188,8 +210,9 @@ def plan(
     with tempfile.TemporaryDirectory(prefix="bomd-audit-") as workplace:
         given = read_given(table, images, Path(workplace), skip_missing=skip_missing, **layout)
     labels, notes = complete(given.labels)
-    if len(labels) < 2:
-        raise InputError(f"{given.name} has {len(labels)} image: an audit compares images, so at least 2 are needed.")
+    people, least = len(np.unique(labels.groups)), FEWEST if features is None and probabilities is None else 2
+    if people < least:
+        raise InputError(f"{given.name} shows {people} patients: others judge each of them, so {least} are needed.")
     checks = verify_tables({"labels": labels}).checks
     notes += [f"{check.name}: {check.message}" for check in checks if not check.ok]
     notes += confirmed_note(labels)
@@ -200,10 +223,18 @@ def plan(
     request = fingerprint(labels.ids, list(labels.classes), labels.values, labels.groups, labels.paths, state, seed)
     if labels.confirmed is not None:
         request = fingerprint(request, labels.confirmed)
-    vectors, choice = None, None
+    if features is not None and probabilities is not None:
+        raise InputError("--features and --probabilities: one of them judges the labels, so pass one.")
+    kind: Kind | None = "features" if features is not None else "probabilities" if probabilities is not None else None
+    values, choice, measured = None, None, {} if rates is None else read_rates(Path(rates), labels.classes)
+    where = (given.labels.ids, given.rows, len(given.records.rows))
     if features is not None:
-        vectors = read_features(Path(features), given.labels.ids, given.rows, len(given.records.rows))
-        request = fingerprint(request, vectors)
+        values = read_features(Path(features), *where)
+    elif probabilities is not None:
+        values = read_probabilities(Path(probabilities), *where, given.labels.classes, labels.classes)
+    request = fingerprint(request, measured) if measured else request
+    if kind is not None:
+        request = fingerprint(request, kind, values)
     else:
         request = fingerprint(request, size, minutes)
         choice = _earlier_choice(place, request) or choose(len(labels), _largest(labels), minutes=minutes, size=size)
@@ -214,14 +245,15 @@ def plan(
         raise InputError(f"--size is {side}, but images need at least {SMALLEST} and at most {LARGEST_SIZE} pixels.")
     for note in notes:
         progress.say(f"Note: {note}")
-    return Plan(given, labels, place, request, choice, vectors, seed, side, tuple(notes))
+    return Plan(given, labels, place, request, choice, kind, values, measured, seed, side, tuple(notes))
 
 
 def carry_out(plan: Plan) -> Audit:
-    """Train or compare features, and write labels, report and run directory."""
+    """Train, or take what is given, and write labels, report and run directory."""
     root = plan.output / "runs"
     facts: dict[str, Any] = {"format": FORMAT, "given": plan.given.name, "request": plan.request}
     facts["choice"] = None if plan.choice is None else asdict(plan.choice)
+    facts["rates"] = plan.rates
     write_json(plan.output / FACTS, facts)
     config = _config(plan, root)
     with progress.silence("table"):  # the plan has said what the table holds
@@ -229,15 +261,16 @@ def carry_out(plan: Plan) -> Audit:
             with plan.choice.at_work():
                 run = experiment.run(config, root)
         else:
-            assert plan.vectors is not None
-            run = run_on_features(config, plan.vectors, plan.labels.ids, root)
+            assert plan.values is not None
+            run = run_untrained(config, plan.values, plan.labels.ids, root)
     keep(plan.given, run.directory)
-    record = LabelRecord.load(run.directory / "labels.npz")
+    record = load_record(run.directory)
     left_out = dict.fromkeys(plan.given.missing, "There is no image of that name.")
-    found = Audit(plan.output, run, record, suspicion_of(record), left_out, plan.notes)
+    found = Audit(plan.output, run, record, left_out, plan.notes)
     left_out |= {broken["id"]: broken["reason"] for broken in found.store().broken}
     facts |= {"run": str(run.directory.relative_to(plan.output)), "left_out": left_out, "notes": list(plan.notes)}
     write_text(plan.output / TABLE, _clean_table(plan.given, found))
+    write_text(plan.output / LONG, _long_table(found))
     write_report([run], plan.output / PAGE)
     write_json(plan.output / FACTS, facts)
     return found
@@ -291,15 +324,15 @@ def _config(plan: Plan, root: Path) -> Config:
         write_text(file, confirmed_details(plan.labels))
         train |= {"labels_from": str(file), "labels_digest": digest_of(file)}
     if plan.choice is not None:
-        return plan.choice.config("audit", train, len(plan.labels), plan.seed)
+        return replace(plan.choice.config("audit", train, len(plan.labels), plan.seed), rates=plan.rates)
     return Config(
         name="audit",
-        method=METHOD,
+        method=str(plan.kind),
         seed=plan.seed,
         validation=0.0,
         images=ImageSettings(size=plan.size, skip_broken=True),
         train=train,
-        settings={METHOD: {"neighbours": min(NEIGHBOURS, len(plan.labels) - 1)}},
+        rates=plan.rates,
     )
 
 
@@ -315,11 +348,20 @@ def _plain_table(labels: LabelTable) -> str:
 def _clean_table(given: Given, found: Audit) -> str:
     """The given table with the columns of the audit; rows that were left out have blanks there."""
     headings = names(found.record.given.classes)
-    judged = dict(zip(found.record.given.ids.tolist(), cells(found.record, found.suspicion), strict=True))
+    judged = dict(zip(found.record.given.ids.tolist(), cells(found.record), strict=True))
     added = [[""] * len(headings) for _ in given.records.rows]
     for place, name in zip(given.rows, given.labels.ids.tolist(), strict=True):
         added[place] = judged.get(name, added[place])
     return given.records.beside(headings, added)
+
+
+def _long_table(found: Audit) -> str:
+    """The most doubtful labels as CSV; names that a spreadsheet would run as a formula are made harmless."""
+    table = found.doubtful()
+    for name in table.columns.intersection(["image", "patient", "class"]):
+        table[name] = [harmless(str(cell)) for cell in table[name]]
+    table["given"], table["wrong"] = ([number(value) for value in table[name]] for name in ("given", "wrong"))
+    return str(table.to_csv(index=False, lineterminator="\n"))
 
 
 def _check_free(place: Path, table: Any) -> None:

@@ -38,7 +38,7 @@ class Choice:
     Attributes:
         backbone: A key of `bomd.learn.backbone.BACKBONES`.
         size: Side of the images in pixels.
-        epochs: Passes over all images to learn descriptors.
+        epochs: Passes over all images for the evidence: two networks, each over its half of the patients.
         classifier_epochs: Passes to train the classifier.
         seconds: What all of it will take on this device, roughly, if it has nothing else to do.
         reason: Why these, in words.
@@ -60,12 +60,12 @@ class Choice:
             yield
 
     def config(self, name: str, train: dict[str, Any], images: int, seed: int) -> Config:
-        """The experiment of this choice: BoMD on all images, with no noise added and nobody held out."""
+        """The experiment of this choice: `bomd-plus` on all images, with no noise added and nobody held out."""
         scratch = self.backbone == "small"
         batch = max(2, min(64, images // 4))
         return Config(
             name=name,
-            method="bomd",
+            method="bomd-plus",
             seed=seed,
             validation=0.0,
             images=ImageSettings(size=self.size, skip_broken=True),
@@ -81,15 +81,7 @@ class Choice:
                 schedule="cosine",
                 augment="light",
             ),
-            settings={
-                "bomd": {
-                    "epochs": self.epochs,
-                    "batch": max(2, min(32 if scratch else 64, images // 4)),
-                    "rate": 0.003 if scratch else 0.0005,
-                    "schedule": "onecycle" if scratch else "cosine",
-                    "neighbours": min(NEIGHBOURS, images - 1),
-                }
-            },
+            settings={"bomd-plus": {"effort": self.epochs / self.classifier_epochs, "shown": NEIGHBOURS}},
         )
 
 
@@ -151,7 +143,7 @@ def candidates(device: str, largest: int, size: int | None = None) -> list[tuple
 
 
 def passes(backbone: str, images: int) -> tuple[int, int]:
-    """Passes over the images to learn descriptors and the classifier: few images are shown more often."""
+    """Passes over the images for the evidence and the classifier: few images are shown more often."""
     presented = 80_000 if backbone == "small" else 60_000
     epochs = int(np.clip(round(presented / max(images, 1)), 6, 40))
     return epochs, max(4, round(0.6 * epochs))
@@ -201,7 +193,7 @@ def explain(choice: Choice, images: int) -> Sequence[str]:
     network = "a small network without pretraining" if choice.backbone == "small" else f"{choice.backbone} (ImageNet)"
     return (
         f"{images:,} images at {choice.size} x {choice.size} pixels, {network}: "
-        f"{choice.epochs} passes for descriptors, {choice.classifier_epochs} for the classifier",
+        f"{choice.epochs} passes for evidence, {choice.classifier_epochs} for the classifier",
         f"Why: {choice.reason}",
         f"Training will take about {show_time(choice.seconds)}{_if_busy()}. It can be stopped: the same command "
         "continues.",

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bomd.measure.proposals import propose
 from bomd.measure.records import LabelRecord
-from bomd.measure.suspicion import Suspicion
 from bomd.tables import LabelTable
 
-ONCE = ("flagged", "margin", "rank")
-OF_CLASS = ("suspicion", "proposed", "soft")
+ONCE = ("flagged", "rank", "expected wrong")
+OF_CLASS = ("proposed", "wrong", "target")  # what to accept, how probably the given one is wrong, what to train on
 LAST = "neighbours"
 
 
@@ -22,22 +20,19 @@ def names(classes: Sequence[str]) -> list[str]:
     return [*ONCE, *(f"{name} {what}" for name in classes for what in OF_CLASS), LAST]
 
 
-def cells(record: LabelRecord, suspicion: Suspicion) -> list[list[str]]:
+def cells(record: LabelRecord) -> list[list[str]]:
     """For each image, its cells in the order of `names`; what is not known is blank."""
-    flags = record.flags
-    assert flags is not None
-    hard = propose(record)
-    found = []
+    opinion, flagged, found = record.opinion, record.flagged, []
     for row in range(len(record.given)):
-        line = [str(int(flags.noisy[row])), number(flags.margin[row]), str(suspicion.rank[row])]
+        line = [str(int(flagged[row])), str(opinion.rank[row]), number(opinion.expected[row])]
         for column in range(len(record.given.classes)):
-            line += [number(value[row, column]) for value in (suspicion.entry, hard, record.proposed.values)]
+            line += [number(value[row, column]) for value in (opinion.proposed, opinion.wrong, record.targets.values)]
         found.append([*line, joined(voters(record, row))])
     return found
 
 
 def voters(record: LabelRecord, row: int) -> list[str]:
-    """Ids of the images that voted on this one, the nearest first."""
+    """Ids of the images nearest to this one, the nearest first."""
     rows = [] if record.neighbours is None else record.neighbours[row]
     return [str(record.given.ids[voter]) for voter in rows if voter >= 0]
 

@@ -13,7 +13,6 @@ from PIL import Image
 
 from bomd.audits.columns import positive
 from bomd.data.images import fit_square
-from bomd.measure.proposals import propose
 from bomd.measure.records import LabelRecord
 from bomd.tables import Floats, Text
 
@@ -26,21 +25,26 @@ LONGEST = 60  # characters of an id or of labels in a line
 
 def lines(audit: Audit, count: int) -> list[str]:
     """One line for each of the most suspect images: id, given and proposed labels."""
-    record, hard = audit.record, propose(audit.record)
+    record, opinion = audit.record, audit.record.opinion
     found = []
-    for row in np.argsort(audit.suspicion.rank)[:count]:
+    for row in np.argsort(opinion.rank)[:count]:
         given = _short(positive(record.given, record.given.values[row]))
-        proposed = _short(positive(record.given, hard[row]))
+        proposed = _short(positive(record.given, opinion.proposed[row]))
         proposal = f"{given} -> {proposed}" if given != proposed else f"{given} (no other labels proposed)"
-        found.append(f"{audit.suspicion.rank[row]:>4}  {_short(str(record.given.ids[row]))}: {proposal}")
+        found.append(f"{opinion.rank[row]:>4}  {_short(str(record.given.ids[row]))}: {proposal}")
     return found
 
 
 def headline(audit: Audit) -> str:
-    """How many images are flagged."""
-    flagged, total = int(audit.flags.noisy.sum()), len(audit.record.given)
+    """How many images are flagged, how many labels are expected to be wrong, and how many changes are proposed."""
+    record = audit.record
     left_out = f"; {len(audit.left_out)} could not be judged" if audit.left_out else ""
-    return f"{flagged:,} of {total:,} images are flagged{left_out}."
+    findings = record.given.findings
+    changes = int((record.removed | record.added)[:, findings].sum())
+    return (
+        f"{int(record.flagged.sum()):,} of {len(record.given):,} images are flagged{left_out}. About "
+        f"{record.opinion.expected.sum():,.0f} labels are expected to be wrong; {changes:,} changes are proposed."
+    )
 
 
 def brief(audit: Audit) -> str:
@@ -67,32 +71,35 @@ class Suspects:
 
 def page(audit: Audit, count: int) -> str:
     """A table of pictures with given and proposed labels, as HTML; ids and class names are escaped."""
-    record, hard = audit.record, propose(audit.record)
-    order = np.argsort(audit.suspicion.rank)[:count]
+    record, opinion = audit.record, audit.record.opinion
+    order = np.argsort(opinion.rank)[:count]
     pictures = _pictures(audit, record.given.ids[order])
     body = ""
     for row, picture in zip(order, pictures, strict=True):
-        given, proposed = positive(record.given, record.given.values[row]), positive(record.given, hard[row])
+        given, proposed = (
+            positive(record.given, record.given.values[row]),
+            positive(record.given, opinion.proposed[row]),
+        )
         body += (
-            f"<tr><td>{audit.suspicion.rank[row]}</td>"
+            f"<tr><td>{opinion.rank[row]}</td>"
             f'<td><img alt="" width="{THUMBNAIL}" height="{THUMBNAIL}" src="data:image/png;base64,{picture}"></td>'
             f"<td>{escape(str(record.given.ids[row]))}</td><td>{escape(given)}</td><td>{escape(proposed)}</td>"
-            f"<td>{escape(_doubtful(record, row, audit.suspicion.entry[row]))}</td></tr>"
+            f"<td>{escape(_doubtful(record, row, opinion.wrong[row]))}</td></tr>"
         )
     heads = "".join(f"<th>{name}</th>" for name in ("rank", "image", "id", "given", "proposed", "most doubtful"))
     return (
-        f"<div><p><b>{escape(headline(audit))}</b> The most suspect:</p>"
+        f"<div><p><b>{escape(headline(audit))}</b> {escape(' '.join(opinion.reasons))} The most suspect:</p>"
         f'<table style="text-align:left"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
         f"<p>All of them: <code>{escape(str(audit.directory))}</code></p></div>"
     )
 
 
-def _doubtful(record: LabelRecord, row: int, entry: Floats) -> str:
+def _doubtful(record: LabelRecord, row: int, wrong: Floats) -> str:
     """The labels of an image that are most probably wrong, at most three, and which way."""
-    worst = [column for column in np.argsort(-np.nan_to_num(entry, nan=-1))[:3] if entry[column] >= 0.5]
+    worst = [column for column in np.argsort(-np.nan_to_num(wrong, nan=-1))[:3] if wrong[column] >= 0.2]
     ways = ["has" if record.given.values[row, column] >= 0.5 else "lacks" for column in worst]
     doubts = [
-        f"{way} {record.given.classes[column]} ({entry[column]:.2f})" for way, column in zip(ways, worst, strict=True)
+        f"{way} {record.given.classes[column]} ({wrong[column]:.2f})" for way, column in zip(ways, worst, strict=True)
     ]
     return ", ".join(doubts)
 

@@ -10,7 +10,7 @@ from scipy.stats import rankdata  # type: ignore[import-untyped]
 
 from bomd.clean.calibrate import Doubles, calibrate
 from bomd.clean.posterior import Posterior, judge
-from bomd.clean.rates import Rates, estimate_rates, explain
+from bomd.clean.rates import Known, Rates, estimate_rates, explain
 from bomd.tables import NO_FINDING, LabelTable, Opinion
 
 FEWEST = 10  # positives and negatives that a class needs before anything is proposed for it
@@ -24,7 +24,7 @@ def form_opinion(
     labels: LabelTable,
     *,
     fixed: NDArray[np.bool_] | None = None,
-    known: tuple[NDArray[Any], NDArray[Any]] | None = None,
+    known: Known | None = None,
     at_least: float = WORTH_PROPOSING,
 ) -> tuple[Opinion, Posterior, Rates]:
     """Judge labels by evidence: probabilities, rates, posterior and what follows for a person who reviews.
@@ -37,7 +37,7 @@ def form_opinion(
         at_least: Probability above which a change is proposed.
     """
     evidence = calibrate(scores, labels.values)
-    rates = estimate_rates(evidence, labels.values, known)
+    rates = estimate_rates(evidence, labels.values, known, labels.findings)
     posterior = judge(evidence, labels.values, rates, fixed)
     learnt, _ = is_learnt(evidence, labels.values)
     # Where errors sit in whole images, the other labels of an image tell on it, whatever the picture says.
@@ -79,11 +79,16 @@ def decide(
         nothing = labels.classes.index(NO_FINDING)
         moved = change.any(axis=1) & ~np.isnan(given[:, nothing])
         proposed[moved, nothing] = ~(proposed[moved][:, findings] == 1).any(axis=1)
-    expected = np.nansum(wrong[:, findings], axis=1)
-    rank = np.empty(len(expected), dtype=np.int64)
+    expected = np.nansum(wrong[:, findings], axis=1).astype(np.float32)
     any_wrong = 1 - np.prod(1 - np.nan_to_num(posterior.doubt[:, findings].astype(np.float64)), axis=1)
-    rank[np.argsort(-any_wrong, kind="stable")] = np.arange(1, len(expected) + 1)
-    return Opinion(labels.ids, wrong.astype(np.float32), proposed, expected.astype(np.float32), rank, learnt, reasons)
+    return Opinion(labels.ids, wrong, proposed, expected, rank_by(any_wrong), learnt, reasons)
+
+
+def rank_by(expected: NDArray[Any]) -> NDArray[np.int64]:
+    """(N) places from 1, the highest number first; equal ones keep their order."""
+    rank = np.empty(len(expected), dtype=np.int64)
+    rank[np.argsort(-expected, kind="stable")] = np.arange(1, len(expected) + 1)
+    return rank
 
 
 def is_learnt(evidence: NDArray[Any], labels: NDArray[Any]) -> tuple[NDArray[np.bool_], Doubles]:

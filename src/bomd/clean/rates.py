@@ -11,7 +11,7 @@ labels and evidence alone, so two facts that any set has are used:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,11 @@ SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1
 SAMPLE = 20_000  # images on which the share is chosen
 ENOUGH = 0.01  # nats an image by which affected images must explain labels better than errors that fall anywhere
 ROOM = 0.9  # an affected image still has some right labels: its rates stay below this
+
+MOST = 0.49  # of either rate, unless somebody measured more
+MOST_TOGETHER = 0.95  # above that, labels would say nothing about the truth
+
+Known = tuple[NDArray[np.float64], NDArray[np.float64]]  # (C) false alarms and (C) misses; NaN where nobody knows
 
 _LEAST = 1e-3  # of a true label's probability, against evidence that is too sure of itself
 
@@ -60,7 +65,10 @@ class Rates:
 
 
 def estimate_rates(
-    probabilities: NDArray[Any], labels: NDArray[Any], known: tuple[NDArray[Any], NDArray[Any]] | None = None
+    probabilities: NDArray[Any],
+    labels: NDArray[Any],
+    known: Known | None = None,
+    findings: NDArray[np.intp] | None = None,
 ) -> Rates:
     """Rates of false alarms and misses that labels and evidence allow.
 
@@ -68,11 +76,16 @@ def estimate_rates(
         probabilities: (N, C) of the given labels, from evidence that did not see them; see `calibrate`.
         labels: (N, C) in [0, 1] or NaN; positive from 0.5 on.
         known: (C) false alarms and (C) misses where somebody measured them; NaN where not.
+        findings: Columns that bound the false alarms of all; by default every class. "No Finding" is none of them: it
+            follows from the others, so that it is false where they are missed.
     """
     if probabilities.shape != labels.shape or labels.ndim != 2:
         raise InputError(f"Probabilities of shape {probabilities.shape} do not fit labels {labels.shape}.")
     bound, frequency = least_likely(probabilities, labels), _frequency(labels)
-    shared = float(np.nanmin(bound)) if np.isfinite(bound).any() else 0.0
+    present = np.isfinite(bound) & (labels >= 0.5).any(axis=0)  # a class that nobody has was perhaps never looked for
+    if findings is not None:
+        present &= np.isin(np.arange(labels.shape[1]), findings)
+    shared = float(bound[present].min()) if present.any() else 0.0
     rows = np.arange(0, len(labels), -(-len(labels) // SAMPLE) if len(labels) else 1)
     evidence, given = np.asarray(probabilities)[rows], np.asarray(labels)[rows]
     found: list[tuple[float, Rates]] = []
@@ -80,10 +93,7 @@ def estimate_rates(
         limit = min(shared, MOST_ANYWHERE) if share == 1 else min(shared, ROOM * share)
         alarm = np.minimum(np.nan_to_num(bound, nan=0.0), limit)
         miss = np.clip(alarm * (1 - frequency) / frequency * MISSES, FEWEST_MISSES, MOST_MISSES)
-        if known is not None:
-            alarm = np.where(np.isnan(known[0]), alarm, known[0])
-            miss = np.where(np.isnan(known[1]), miss, known[1])
-        rates = Rates(np.minimum(alarm, 0.49), np.minimum(miss, 0.49), share)
+        rates = Rates(*_with_known(np.minimum(alarm, MOST), np.minimum(miss, MOST), known), share)
         found.append((_likelihood(evidence, given, rates), rates))
     anywhere, rates = found[-1]
     best, likeliest = max(found, key=lambda pair: pair[0])
@@ -131,8 +141,49 @@ def compare(truth: Doubles, labels: NDArray[Any], rates: Rates) -> tuple[Doubles
     return np.where(known, right, 1.0), np.where(known, affected, 1.0), np.where(known, wrong, 0.0)
 
 
+def known_rates(measured: Mapping[str, Mapping[str, float]], classes: Sequence[str]) -> Known | None:
+    """Rates that somebody measured, in the order of the classes; None where there are none.
+
+    Args:
+        measured: By class "false_alarm", "miss" or both.
+        classes: Of the labels.
+
+    Examples:
+        >>> alarm, miss = known_rates({"Mass": {"miss": 0.3}}, ["Edema", "Mass"])
+        >>> alarm.tolist(), miss.tolist()
+        ([nan, nan], [nan, 0.3])
+    """
+    if not measured:
+        return None
+    found = {name: np.full(len(classes), np.nan) for name in ("false_alarm", "miss")}
+    for name, given in measured.items():
+        if name not in classes:
+            raise InputError(f"Rates are given for {name!r}; the classes are {', '.join(map(repr, classes))}.")
+        for kind, value in given.items():
+            if kind not in found:
+                raise InputError(f"Rates of {name!r}: {kind!r} is neither 'miss' nor 'false_alarm'.")
+            if not 0 <= value < MOST_TOGETHER:
+                raise InputError(f"Rates of {name!r}: {kind} is {value:g}, but must lie from 0 to {MOST_TOGETHER:g}.")
+            found[kind][list(classes).index(name)] = value
+    both = np.nan_to_num(found["false_alarm"]) + np.nan_to_num(found["miss"])
+    if (both > MOST_TOGETHER).any():
+        name = classes[int(np.argmax(both))]
+        raise InputError(f"Rates of {name!r}: miss and false_alarm together are above {MOST_TOGETHER:g}.")
+    return found["false_alarm"], found["miss"]
+
+
+def _with_known(alarm: Doubles, miss: Doubles, known: Known | None) -> tuple[Doubles, Doubles]:
+    """Estimates give way to what was measured, and to what that leaves room for."""
+    if known is None:
+        return alarm, miss
+    alarm = np.where(np.isnan(known[0]), np.minimum(alarm, MOST_TOGETHER - np.nan_to_num(known[1])), known[0])
+    return alarm, np.where(np.isnan(known[1]), np.minimum(miss, MOST_TOGETHER - np.nan_to_num(known[0])), known[1])
+
+
 def _likelihood(probabilities: NDArray[Any], labels: NDArray[Any], rates: Rates) -> float:
     """Mean logarithm of the probability of an image's labels."""
+    if not len(labels):
+        return 0.0
     right, affected, _ = compare(true_probability(probabilities, rates), labels, rates)
     ratio = np.log(affected / right).sum(axis=1)
     sound = np.log(right).sum(axis=1)

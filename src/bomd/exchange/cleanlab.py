@@ -6,7 +6,8 @@
     predicted_label   numbers of the classes that are proposed
 
 Tables written here also have `id`, `unknown_label` (numbers of the classes that are not labelled, which cleanlab has no
-word for) and `margin` (bomd's own score). The names of the classes stand in `classes`, once in the first row.
+word for), `expected` (how many labels are expected to be wrong) and `wrong_label` (the probability of each). The names
+of the classes stand in `classes`, once in the first row.
 """
 
 from __future__ import annotations
@@ -26,34 +27,36 @@ from bomd.data.datasets import folder
 from bomd.data.label_files import read_cells
 from bomd.errors import InputError
 from bomd.exchange.documents import listed
-from bomd.exchange.judgement import Judgement, expectation, short
+from bomd.exchange.judgement import Doubts, Judgement, as_doubts, number, short, soundness
 from bomd.files import replacing
-from bomd.tables import Flags, Floats, LabelTable, rows_of
+from bomd.tables import Floats, LabelTable, rows_of
 
 ISSUE, SCORE, GIVEN, PREDICTED = "is_label_issue", "label_score", "given_label", "predicted_label"
-UNKNOWN, MARGIN, CLASSES = "unknown_label", "margin", "classes"
+UNKNOWN, EXPECTED, WRONG, CLASSES = "unknown_label", "expected", "wrong_label", "classes"
 
 
 def to_frame(judgement: Judgement) -> pd.DataFrame:
     """The issues table; rows are named by id. Proposals count from 0.5; a given probability is an error.
 
-    Without flags no image is an issue and every score is NaN.
+    Without doubts no image is an issue and every score is NaN.
     """
-    given, flags = judgement.given, judgement.flags
+    given, doubts = judgement.given, judgement.doubts
     soft = ~(np.isnan(given.values) | np.isin(given.values, (0, 1)))
     if soft.any():
         first = str(given.ids[int(np.argmax(soft.any(axis=1)))])
         raise InputError(f"cleanlab's table holds given labels that are 0, 1 or unknown: image {first!r} has others.")
     nothing = np.full(len(given), np.nan, dtype=np.float32)
-    margin = nothing if flags is None else flags.margin
+    expected = nothing if doubts is None else doubts.expected
+    wrong = np.full(given.values.shape, np.nan) if doubts is None else doubts.wrong
     frame = pd.DataFrame(
         {
-            ISSUE: np.zeros(len(given), dtype=np.bool_) if flags is None else flags.noisy,
-            SCORE: expectation(margin),
+            ISSUE: np.zeros(len(given), dtype=np.bool_) if doubts is None else doubts.flagged,
+            SCORE: soundness(expected),
             GIVEN: label_lists(given),
             PREDICTED: label_lists(judgement.best),
             UNKNOWN: [np.flatnonzero(row).tolist() for row in np.isnan(given.values)],
-            MARGIN: margin,
+            EXPECTED: expected,
+            WRONG: [json.dumps([number(value) for value in row]) for row in wrong],
         },
         index=pd.Index(given.ids.astype(object), name="id"),
     )
@@ -69,7 +72,7 @@ def label_lists(table: LabelTable) -> list[list[int]]:
 def from_frame(
     issues: pd.DataFrame, classes: Sequence[str] | None = None, ids: Sequence[str] | None = None
 ) -> Judgement:
-    """Labels, proposals and flags of an issues table with given labels in it.
+    """Labels, proposals and doubts of an issues table with given labels in it.
 
     Args:
         issues: As `Datalab.get_issues("label")` returns it, or `to_frame`.
@@ -87,11 +90,13 @@ def from_frame(
     unknown = _matrix(issues, UNKNOWN, given) if UNKNOWN in issues else blank
     given = given.replace(np.where(unknown == 1, np.float32(np.nan), _matrix(issues, GIVEN, given)))
     proposed = given.replace(_matrix(issues, PREDICTED, given)) if PREDICTED in issues else None
-    return Judgement(given, proposed, flags(issues.set_axis(given.ids, axis=0), given))
+    return Judgement(given, proposed, doubts(issues.set_axis(given.ids, axis=0), given))
 
 
-def flags(issues: pd.DataFrame | NDArray[np.bool_], given: LabelTable, per_class: NDArray[Any] | None = None) -> Flags:
-    """What cleanlab says about labels, as flags.
+def doubts(
+    issues: pd.DataFrame | NDArray[np.bool_], given: LabelTable, per_class: NDArray[Any] | None = None
+) -> Doubts:
+    """What cleanlab says about labels: a score of 1 is no doubt, and a lower one stands for more wrong labels.
 
     Args:
         issues: An issues table whose rows are named by id, or by their position in `given`, which is what cleanlab
@@ -99,14 +104,14 @@ def flags(issues: pd.DataFrame | NDArray[np.bool_], given: LabelTable, per_class
         given: The labels that cleanlab judged.
         per_class: (N, C) scores as `get_label_quality_scores_per_class` gives them.
     """
-    entry = np.full(given.values.shape, np.nan) if per_class is None else np.asarray(per_class)
-    if entry.shape != given.values.shape:
-        raise InputError(f"Scores of single labels have shape {entry.shape}, not {given.values.shape}.")
+    wrong = np.full(given.values.shape, np.nan) if per_class is None else 1 - np.asarray(per_class)
+    if wrong.shape != given.values.shape:
+        raise InputError(f"Scores of single labels have shape {wrong.shape}, not {given.values.shape}.")
     if isinstance(issues, np.ndarray):
         if issues.dtype != np.bool_ or issues.shape not in (given.values.shape, given.values.shape[:1]):
             raise InputError(f"A mask of {given.values.shape[0]} images is needed, not {issues.dtype} {issues.shape}.")
         noisy = issues if issues.ndim == 1 else np.asarray(issues.any(axis=1))
-        return Flags(given.ids, noisy, np.full(len(given), np.nan, dtype=np.float32), entry.astype(np.float32))
+        return Doubts(given.ids, noisy, np.full(len(given), np.nan, dtype=np.float32), wrong.astype(np.float32))
     if ISSUE not in issues:
         raise InputError(f"There is no column {ISSUE!r} in the issues table: {', '.join(map(str, issues.columns))}.")
     if isinstance(issues.index.dtype, np.dtype) and issues.index.dtype.kind in "iu":
@@ -115,12 +120,17 @@ def flags(issues: pd.DataFrame | NDArray[np.bool_], given: LabelTable, per_class
         rows = rows_of(given.ids, np.asarray(issues.index.astype(str), dtype=np.str_))
     if len(rows) != len(given) or len(np.unique(rows)) != len(given):
         raise InputError(f"The issues table has {len(rows)} rows, and {len(given)} images were given, each needs one.")
-    noisy, margin = np.zeros(len(given), dtype=np.bool_), np.full(len(given), np.nan, dtype=np.float32)
+    noisy, expected = np.zeros(len(given), dtype=np.bool_), np.full(len(given), np.nan, dtype=np.float32)
     noisy[rows] = [_truth(cell) for cell in issues[ISSUE]]
-    own = MARGIN if MARGIN in issues else SCORE
-    if own in issues:
-        margin[rows] = pd.to_numeric(issues[own], errors="coerce")
-    return Flags(given.ids, noisy, margin, entry.astype(np.float32))
+    if EXPECTED in issues:
+        expected[rows] = pd.to_numeric(issues[EXPECTED], errors="coerce")
+    elif SCORE in issues:
+        score = pd.to_numeric(issues[SCORE], errors="coerce").to_numpy(dtype=np.float64)
+        expected[rows] = -np.log(np.clip(score, 1e-30, 1))
+    if WRONG in issues and per_class is None:
+        single = [_probabilities(cell, len(given.classes)) for cell in issues[WRONG]]
+        wrong[rows] = as_doubts(["" for _ in single], [False] * len(single), [None] * len(single), single).wrong
+    return Doubts(given.ids, noisy, expected, wrong.astype(np.float32))
 
 
 def write(judgement: Judgement, path: Path) -> None:
@@ -144,7 +154,7 @@ def read(path: Path, labels: Path | None = None, classes: Sequence[str] | None =
         from bomd.exchange import read as read_any
 
         given = read_any(labels).given
-        return Judgement(given, None, flags(frame, given))
+        return Judgement(given, None, doubts(frame, given))
     if classes is None and CLASSES in frame:
         try:
             classes = listed(json.loads(str(frame[CLASSES].iloc[0])), f"{path}, classes")
@@ -204,6 +214,17 @@ def _numbers(cell: Any, column: str, classes: int) -> list[int]:
     wrong = [item for item in found if not 0 <= item < classes]
     if wrong:
         raise InputError(f"Column {column!r} of the issues table names class {wrong[0]}, and {classes} have names.")
+    return found
+
+
+def _probabilities(cell: Any, classes: int) -> list[Any]:
+    """One number or None for each class, as `to_frame` writes them."""
+    try:
+        found = json.loads(cell)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"{short(cell)} in column {WRONG!r} is no list of probabilities.") from error
+    if not isinstance(found, list) or len(found) != classes:
+        raise InputError(f"{short(cell)} in column {WRONG!r} is not one probability for each of {classes} classes.")
     return found
 
 

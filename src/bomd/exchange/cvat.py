@@ -1,8 +1,8 @@
 """CVAT for images 1.1: labels of whole images as tags, out and back.
 
-A tag says that a class is present. One more tag per image, called `bomd`, carries the given labels, the flag and its
-margin as attributes, which a reviewer sees and which come back with the export. The labels that the task needs are
-written beside it as `.labels.json`, to be pasted into the task's raw label editor.
+A tag says that a class is present. One more tag per image, called `bomd`, carries the given labels, the flag and
+what is doubted as attributes, which a reviewer sees and which come back with the export. The labels that the task
+needs are written beside it as `.labels.json`, to be pasted into the task's raw label editor.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bomd.errors import InputError
 from bomd.exchange.documents import checked, element, read_xml, write_xml
 from bomd.exchange.judgement import (
     Judgement,
-    as_flags,
+    as_doubts,
     by_name,
     from_lists,
     from_names,
@@ -33,7 +33,7 @@ from bomd.files import write_json
 from bomd.tables import LabelTable
 
 NOTE = "bomd"  # the tag that carries what CVAT has no place for
-ATTRIBUTES = ("given", "flag", "margin", "id")
+ATTRIBUTES = ("given", "flag", "expected", "wrong", "id")
 
 
 def write(judgement: Judgement, path: Path, root: Path | None = None) -> None:
@@ -45,7 +45,7 @@ def write(judgement: Judgement, path: Path, root: Path | None = None) -> None:
         root: The folder that was uploaded, from which CVAT names images; by default images go by their file names, or
             by id where they are not files.
     """
-    given, best, flags = judgement.given, judgement.best, judgement.flags
+    given, best, doubts = judgement.given, judgement.best, judgement.doubts
     if NOTE in given.classes:
         raise InputError(f"A class is called {NOTE!r}, as the tag for remarks is; rename it.")
     document = Element("annotations")
@@ -70,10 +70,11 @@ def write(judgement: Judgement, path: Path, root: Path | None = None) -> None:
         note = element(image, "tag", label=NOTE, source="auto")
         element(note, "attribute", str(given.ids[row]), name="id")
         element(note, "attribute", json.dumps(by_name(given.values[row], given.classes)), name="given")
-        if flags is not None:
-            margin = number(flags.margin[row])
-            element(note, "attribute", str(bool(flags.noisy[row])).lower(), name="flag")
-            element(note, "attribute", "" if margin is None else str(margin), name="margin")
+        if doubts is not None:
+            expected = number(doubts.expected[row])
+            element(note, "attribute", str(bool(doubts.flagged[row])).lower(), name="flag")
+            element(note, "attribute", "" if expected is None else str(expected), name="expected")
+            element(note, "attribute", json.dumps(by_name(doubts.wrong[row], given.classes)), name="wrong")
     write_xml(path, document)
     write_json(path.with_suffix(".labels.json"), _task_labels(given.classes))
 
@@ -111,12 +112,13 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
     if not own:
         return Judgement(table.replace(from_lists(lists, columns)))
     given = from_names([note["given"] for note in notes], columns, str(path))
-    flags = None
+    doubts = None
     if all(note.get("flag") in ("true", "false") for note in notes):
-        margins = [_margin(note.get("margin", ""), path) for note in notes]
-        flags = as_flags(ids, [note["flag"] == "true" for note in notes], margins, len(columns))
+        expected = [_number(note.get("expected", ""), path) for note in notes]
+        wrong = [[note.get("wrong", {}).get(name) for name in columns] for note in notes]
+        doubts = as_doubts(ids, [note["flag"] == "true" for note in notes], expected, wrong)
     table = table.replace(given)
-    return Judgement(table, table.replace(from_lists(lists, columns, np.isnan(given))), flags)
+    return Judgement(table, table.replace(from_lists(lists, columns, np.isnan(given))), doubts)
 
 
 def _image_names(given: LabelTable, root: Path | None) -> list[str]:
@@ -155,22 +157,22 @@ def _attribute(found: Element, name: str, path: Path) -> str:
 
 
 def _note(image: Element, path: Path) -> dict[str, Any]:
-    """Attributes of our own tag, the given labels as an object."""
+    """Attributes of our own tag; labels and what is doubted of them as objects."""
     tags = [tag for tag in image.findall("tag") if tag.get("label") == NOTE]
     if not tags:
         return {}
     note: dict[str, Any] = {str(item.get("name")): item.text or "" for item in tags[0].findall("attribute")}
-    if "given" in note:
+    for name in {"given", "wrong"} & set(note):
         where = f"{path}, image {image.get('name')!r}"
         try:
-            note["given"] = checked(json.loads(note["given"]), dict, where)
+            note[name] = checked(json.loads(note[name]), dict, where)
         except (RecursionError, json.JSONDecodeError) as error:
-            raise InputError(f"{where}: the attribute 'given' of the tag {NOTE!r} is damaged.") from error
+            raise InputError(f"{where}: the attribute {name!r} of the tag {NOTE!r} is damaged.") from error
     return note
 
 
-def _margin(text: str, path: Path) -> float | None:
+def _number(text: str, path: Path) -> float | None:
     try:
         return float(text) if text.strip() else None
     except ValueError:
-        raise InputError(f"{path}: {short(text)} is no margin.") from None
+        raise InputError(f"{path}: {short(text)} is no number of labels.") from None

@@ -6,10 +6,10 @@ can be made and read without it:
     image_id, patient        text
     given, proposed          Classifications; the confidence is the value of a label below 1
     unknown                  classes that are not labelled
-    flag, margin             whether the labels look wrong, and how much; lower is more suspect
+    flag, expected           whether it is worth a look, and how many labels are expected to be wrong
     rank                     place in the order of review, from 1
-    suspicion                Classifications, one for each label that was judged: the confidence is how suspect the
-                             given label is, and `given` whether the class was given
+    wrong                    Classifications, one for each label that was judged: the confidence is the probability that
+                             the given label is wrong, and `given` whether the class was given
     predicted                Classifications of the classes proposed at 0.5 or more, with the logits of all, which is
                              what `fiftyone.brain.compute_mistakenness` asks for
     given_CLASS,             Classification for each class: "present" or "absent", with confidence and logits, which is
@@ -33,13 +33,13 @@ from numpy.typing import NDArray
 from bomd.data.datasets.folder import CLASSES
 from bomd.errors import InputError
 from bomd.exchange.documents import checked, field, listed, read_json
-from bomd.exchange.judgement import Judgement, as_flags, expectation, from_names, number, ordered, positives, unknowns
+from bomd.exchange.judgement import Judgement, as_doubts, from_names, number, ordered, positives, unknowns
 from bomd.files import write_json
-from bomd.tables import LabelTable
+from bomd.tables import Floats, LabelTable
 
 FLAGGED = "flagged"
 SAMPLES, LABELS = "samples.json", "labels.json"  # of the two kinds of export that are read
-OPINIONS = ("proposed", "predicted", "suspicion")  # fields that hold no given labels
+OPINIONS = ("proposed", "predicted", "wrong")  # fields that hold no given labels
 ABSENT, PRESENT = "absent", "present"
 MOST_FIELDS = 100  # classes that get fields of their own
 LEAST = 1e-3  # no logit is of a more certain probability
@@ -51,8 +51,8 @@ def write(judgement: Judgement, path: Path) -> None:
     if given.paths is None:
         raise InputError("FiftyOne shows files, and these images have none.")
     fields = field_names(given.classes)
-    order = _order(judgement)
-    samples = [_sample(judgement, row, fields) | _doubts(given, order, row) for row in range(len(judgement))]
+    places = None if judgement.doubts is None else judgement.doubts.places
+    samples = [_sample(judgement, row, fields, places) for row in range(len(judgement))]
     write_json(path / SAMPLES, {"samples": samples})
     info = {"classes": list(given.classes), "fields": fields}
     write_json(path / "metadata.json", {"media_type": "image", "info": info})
@@ -104,35 +104,14 @@ def field_names(classes: Sequence[str]) -> dict[str, str]:
     return fields
 
 
-def _order(judgement: Judgement) -> tuple[NDArray[Any], NDArray[Any]] | None:
-    """(N) place of each image in the order of review, and (N, C) how suspect each label is, from 0 to 1."""
-    if judgement.suspicion is not None:
-        return judgement.suspicion.rank, judgement.suspicion.entry
-    if judgement.flags is None:
-        return None
-    rank = np.empty(len(judgement), dtype=np.int64)
-    rank[np.argsort(judgement.flags.margin, kind="stable")] = np.arange(1, len(judgement) + 1)  # unknown ones come last
-    return rank, 1 - expectation(judgement.flags.entry)
-
-
-def _doubts(given: LabelTable, order: tuple[NDArray[Any], NDArray[Any]] | None, row: int) -> dict[str, Any]:
-    if order is None:
-        return {}
-    rank, entry = order
-    judged = [
-        {"_cls": "Classification", "label": name, "confidence": number(np.float32(doubt)), "given": bool(value >= 0.5)}
-        for name, doubt, value in zip(given.classes, entry[row], given.values[row], strict=True)
-        if not np.isnan(doubt) and not np.isnan(value)
-    ]
-    return {"rank": int(rank[row]), "suspicion": {"_cls": "Classifications", "classifications": judged}}
-
-
-def _sample(judgement: Judgement, row: int, fields: Mapping[str, str]) -> dict[str, Any]:
-    given, proposed, flags = judgement.given, judgement.proposed, judgement.flags
+def _sample(
+    judgement: Judgement, row: int, fields: Mapping[str, str], places: NDArray[np.int64] | None
+) -> dict[str, Any]:
+    given, proposed, doubts = judgement.given, judgement.proposed, judgement.doubts
     assert given.paths is not None
     sample: dict[str, Any] = {
         "filepath": str(Path(str(given.paths[row])).absolute()),
-        "tags": [FLAGGED] if flags is not None and flags.noisy[row] else [],
+        "tags": [FLAGGED] if doubts is not None and doubts.flagged[row] else [],
         "image_id": str(given.ids[row]),
     }
     if given.patients is not None:
@@ -145,8 +124,11 @@ def _sample(judgement: Judgement, row: int, fields: Mapping[str, str]) -> dict[s
     for table, before in ((given, "given"), (proposed, "predicted")):
         values = {} if table is None else dict(zip(table.classes, table.values[row], strict=True))
         sample |= {f"{before}_{fields[name]}": _decision(value) for name, value in values.items() if name in fields}
-    if flags is not None:
-        sample |= {"flag": bool(flags.noisy[row]), "margin": number(flags.margin[row])}
+    if doubts is not None:
+        sample |= {"flag": bool(doubts.flagged[row]), "expected": number(doubts.expected[row])}
+        sample["wrong"] = _confident(given, doubts.wrong[row], row)
+    if places is not None:
+        sample["rank"] = int(places[row])
     return sample
 
 
@@ -184,6 +166,16 @@ def _classifications(table: LabelTable, row: int) -> dict[str, Any]:
     return {"_cls": "Classifications", "classifications": found}
 
 
+def _confident(given: LabelTable, wrong: Floats, row: int) -> dict[str, Any]:
+    """How probably each label that was judged is wrong, and whether the class was given."""
+    judged = [
+        {"_cls": "Classification", "label": name, "confidence": number(doubt), "given": bool(value >= 0.5)}
+        for name, doubt, value in zip(given.classes, wrong, given.values[row], strict=True)
+        if not np.isnan(doubt)
+    ]
+    return {"_cls": "Classifications", "classifications": judged}
+
+
 def _read_samples(path: Path, labels: str | None, classes: Sequence[str] | None) -> Judgement:
     file = path / SAMPLES
     document = checked(read_json(file), dict, str(file))
@@ -216,14 +208,16 @@ def _read_samples(path: Path, labels: str | None, classes: Sequence[str] | None)
         paths=np.asarray(paths, dtype=np.str_),
         patients=_patients(samples),
     )
-    flags = None
+    doubts = None
     if all(isinstance(sample.get("flag"), bool) for sample in samples):
-        margins = [sample.get("margin") for sample in samples]
-        flags = as_flags(ids, [sample["flag"] for sample in samples], margins, len(columns))
+        wrong = [_confidences(sample.get("wrong"), place) or {} for sample, place in zip(samples, where, strict=True)]
+        single = [[row.get(label) for label in columns] for row in wrong]
+        expected = [sample.get("expected") for sample in samples]
+        doubts = as_doubts(ids, [sample["flag"] for sample in samples], expected, single)
     if all(row is None for row in proposed):
-        return Judgement(table, None, flags)
+        return Judgement(table, None, doubts)
     better = from_names(_filled(proposed, blank, columns), columns, str(file))
-    return Judgement(table, table.replace(better), flags)
+    return Judgement(table, table.replace(better), doubts)
 
 
 def _read_classifications(path: Path, classes: Sequence[str] | None) -> Judgement:

@@ -3,7 +3,8 @@
     id, path, patient        text
     labels                   classes that are given, as a list of ClassLabel
     given, proposed          a value for every class, null where unknown
-    flag, margin, margins    flags of the image, and of each label; lower margins are more suspect
+    flag, expected, wrong    whether the image is worth a look, how many of its labels are expected to be wrong, and
+                             the probability of each
 
 Parquet is read and written by pyarrow alone, with the features described as `datasets` expects them.
 """
@@ -24,14 +25,14 @@ from bomd.exchange.documents import checked, field, listed
 from bomd.exchange.judgement import (
     Cell,
     Judgement,
-    as_flags,
+    as_doubts,
     from_lists,
     from_names,
     number,
 )
 from bomd.tables import LabelTable
 
-VALUES = ("given", "proposed", "margins")  # columns with one number per class
+VALUES = ("given", "proposed", "wrong")  # columns with one number per class
 IDS = ("id", "image_id", "file_name", "path")
 
 
@@ -79,7 +80,7 @@ def read(path: Path) -> Judgement:
 
 
 def _columns(judgement: Judgement) -> dict[str, list[Any]]:
-    given, proposed, flags = judgement.given, judgement.proposed, judgement.flags
+    given, proposed, doubts = judgement.given, judgement.proposed, judgement.doubts
     columns: dict[str, list[Any]] = {"id": given.ids.tolist()}
     for name, column in (("path", given.paths), ("patient", given.patients)):
         if column is not None:
@@ -88,10 +89,10 @@ def _columns(judgement: Judgement) -> dict[str, list[Any]]:
     columns["given"] = [[number(value) for value in row] for row in given.values]
     if proposed is not None:
         columns["proposed"] = [[number(value) for value in row] for row in proposed.values]
-    if flags is not None:
-        columns["flag"] = flags.noisy.tolist()
-        columns["margin"] = [number(value) for value in flags.margin]
-        columns["margins"] = [[number(value) for value in row] for row in flags.entry]
+    if doubts is not None:
+        columns["flag"] = doubts.flagged.tolist()
+        columns["expected"] = [number(value) for value in doubts.expected]
+        columns["wrong"] = [[number(value) for value in row] for row in doubts.wrong]
     return columns
 
 
@@ -99,13 +100,13 @@ def _features(columns: Mapping[str, Any], classes: Sequence[str]) -> dict[str, A
     """The columns as `datasets` describes them; every version of it knows these words."""
     number_, text = {"dtype": "float32", "_type": "Value"}, {"dtype": "string", "_type": "Value"}
     known: dict[str, Any] = {name: {"feature": number_, "_type": "Sequence"} for name in VALUES}
-    known |= {"margin": number_, "flag": {"dtype": "bool", "_type": "Value"}}
+    known |= {"expected": number_, "flag": {"dtype": "bool", "_type": "Value"}}
     known["labels"] = {"feature": {"names": list(classes), "_type": "ClassLabel"}, "_type": "Sequence"}
     return {name: known.get(name, text) for name in columns}
 
 
 def _wanted(features: Mapping[str, Any]) -> list[str]:
-    return [name for name in (*IDS, "patient", "labels", "flag", "margin", *VALUES) if name in features]
+    return [name for name in (*IDS, "patient", "labels", "flag", "expected", *VALUES) if name in features]
 
 
 def _from_columns(columns: Mapping[str, list[Any]], features: Mapping[str, Any], where: str) -> Judgement:
@@ -133,11 +134,11 @@ def _from_columns(columns: Mapping[str, list[Any]], features: Mapping[str, Any],
         values = from_lists([_chosen(cells, names, where) for cells in columns["labels"]], names)
     labels = LabelTable(ids, names, values, **extras)
     proposed = labels.replace(from_names(rows("proposed"), names, where)) if "proposed" in columns else None
-    flags = None
+    doubts = None
     if "flag" in columns:
-        entry = [list(row.values()) for row in rows("margins")] if "margins" in columns else len(names)
-        flags = as_flags(labels.ids.tolist(), columns["flag"], columns.get("margin", [None] * len(ids)), entry)
-    return Judgement(labels, proposed, flags)
+        wrong = [list(row.values()) for row in rows("wrong")] if "wrong" in columns else len(names)
+        doubts = as_doubts(labels.ids.tolist(), columns["flag"], columns.get("expected", [None] * len(ids)), wrong)
+    return Judgement(labels, proposed, doubts)
 
 
 def _chosen(cells: Any, names: Sequence[str], where: str) -> list[list[str]]:

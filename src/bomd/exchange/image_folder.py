@@ -3,7 +3,8 @@
     file_name, id, patient   text; the file is named from the folder that the metadata is in
     labels                   names of the classes that are given
     given, proposed          the value of every class by its name, null where unknown
-    flag, margin             whether the labels look wrong, and how much; lower is more suspect
+    flag, expected, wrong    whether the image is worth a look, how many of its labels are expected to be wrong, and
+                             the probability of each
 
 As `metadata.csv` the columns are those of `bomd.exchange.table`.
 """
@@ -21,14 +22,14 @@ from bomd.data.datasets.folder import CLASSES
 from bomd.errors import InputError
 from bomd.exchange import table
 from bomd.exchange.documents import checked, field, listed, read_json_lines
-from bomd.exchange.judgement import Judgement, as_flags, by_name, from_lists, from_names, number, ordered, positives
+from bomd.exchange.judgement import Judgement, as_doubts, by_name, from_lists, from_names, number, ordered, positives
 from bomd.files import write_text
 from bomd.tables import LabelTable
 
 
 def write(judgement: Judgement, path: Path) -> None:
     """Write `metadata.jsonl` or `metadata.csv` into the folder above the images."""
-    given, proposed, flags = judgement.given, judgement.proposed, judgement.flags
+    given, proposed, doubts = judgement.given, judgement.proposed, judgement.doubts
     names = _file_names(given, path)
     if path.suffix.lower() == ".csv":
         frame = table.to_frame(judgement)
@@ -43,8 +44,9 @@ def write(judgement: Judgement, path: Path) -> None:
         line["given"] = by_name(given.values[row], given.classes)
         if proposed is not None:
             line["proposed"] = by_name(proposed.values[row], given.classes)
-        if flags is not None:
-            line |= {"flag": bool(flags.noisy[row]), "margin": number(flags.margin[row])}
+        if doubts is not None:
+            line |= {"flag": bool(doubts.flagged[row]), "expected": number(doubts.expected[row])}
+            line["wrong"] = by_name(doubts.wrong[row], given.classes)
         lines.append(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
     return write_text(path, "".join(lines))
 
@@ -85,12 +87,13 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
         paths=np.asarray([str(path.parent / str(line.get("file_name", ""))) for line in lines], dtype=np.str_),
         patients=np.asarray(patients, dtype=np.str_) if all(isinstance(name, str) for name in patients) else None,
     )
-    flags = None
+    doubts = None
     if all(isinstance(line.get("flag"), bool) for line in lines):
-        margins = [line.get("margin") for line in lines]
-        flags = as_flags(ids, [line["flag"] for line in lines], margins, len(columns))
+        wrong = [checked(line.get("wrong") or {}, dict, place) for line, place in zip(lines, where, strict=True)]
+        single = [[row.get(name) for name in columns] for row in wrong]
+        doubts = as_doubts(ids, [line["flag"] for line in lines], [line.get("expected") for line in lines], single)
     better = labels.replace(from_names(proposed, columns, str(path))) if any(proposed) else None
-    return Judgement(labels, better, flags)
+    return Judgement(labels, better, doubts)
 
 
 def _file_names(given: LabelTable, path: Path) -> list[str]:

@@ -1,9 +1,9 @@
-"""What is exchanged: the given labels, and beside them what was proposed and what was flagged."""
+"""What is exchanged: the given labels, and beside them what is proposed and how far they are doubted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -11,14 +11,38 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
+from bomd.clean.opinion import rank_by
 from bomd.errors import InputError
-from bomd.measure.records import LabelRecord
-from bomd.measure.suspicion import Suspicion, suspicion_of
+from bomd.measure.records import load_record
 from bomd.review.evidence import only_run
 from bomd.runs import Run
-from bomd.tables import NO_FINDING, Flags, Floats, LabelTable
+from bomd.tables import NO_FINDING, Floats, LabelTable, Text
 
 Cell = float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Doubts:
+    """How far given labels are doubted.
+
+    Attributes:
+        ids: (N) names.
+        flagged: (N) images worth a look.
+        expected: (N) how many labels are expected to be wrong; NaN where unknown.
+        wrong: (N, C) probability that the given label is wrong; NaN where unknown.
+        rank: (N) place in the order of review, from 1, where a run says so.
+    """
+
+    ids: Text
+    flagged: NDArray[np.bool_]
+    expected: Floats
+    wrong: Floats
+    rank: NDArray[np.int64] | None = None
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """(N) place in the order of review: the run's, or by what is expected; unknown ones come last."""
+        return rank_by(np.nan_to_num(self.expected, nan=-1.0)) if self.rank is None else self.rank
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,24 +52,22 @@ class Judgement:
     Attributes:
         given: The labels as they came.
         proposed: Better ones, of the same images and classes: by a run, or by people who looked.
-        flags: Which images look wrong.
-        suspicion: The order in which a run would have people look at them, and how suspect each label is.
+        doubts: Which images and labels look wrong.
     """
 
     given: LabelTable
     proposed: LabelTable | None = None
-    flags: Flags | None = None
-    suspicion: Suspicion | None = None
+    doubts: Doubts | None = None
 
     def __post_init__(self) -> None:
-        proposed, flags = self.proposed, self.flags
+        proposed, doubts = self.proposed, self.doubts
         if proposed is not None and proposed.classes != self.given.classes:
             raise InputError("Given and proposed labels have other classes.")
-        for other in (proposed, flags):
+        for other in (proposed, doubts):
             if other is not None and not np.array_equal(other.ids, self.given.ids):
                 raise InputError("Given labels and what is said about them have other ids.")
-        if flags is not None and flags.entry.shape != self.given.values.shape:
-            raise InputError(f"Flags of single labels have shape {flags.entry.shape}, not {self.given.values.shape}.")
+        if doubts is not None and doubts.wrong.shape != self.given.values.shape:
+            raise InputError(f"Doubts about labels have shape {doubts.wrong.shape}, not {self.given.values.shape}.")
 
     def __len__(self) -> int:
         return len(self.given)
@@ -61,14 +83,15 @@ def read_run(path: Path) -> Judgement:
     path = only_run(path)
     if not (path / "labels.npz").exists():
         raise InputError(f"No finished run in {path}: expected a folder with labels.npz.")
-    folder = f"{Run(path).config().get('train', {}).get('root')}:"
-    record = LabelRecord.load(path / "labels.npz")
-    given = record.given
-    if given.patients is not None:  # a run names the folder of the table first, which is nobody else's business
-        names = [str(patient).removeprefix(folder) for patient in given.patients]
-        given = replace(given, patients=np.asarray(names, dtype=np.str_))
-    ordered_by = record.neighbours is not None or (record.classifier is not None and record.scores is not None)
-    return Judgement(given, record.proposed, record.flags, suspicion_of(record) if ordered_by else None)
+    Run(path).config()  # refuses what this program did not write
+    record = load_record(path)
+    opinion = record.opinion
+    order = np.argsort(opinion.rank)  # so that rows are in the order of review in every form
+    given = record.given.take(order)
+    doubts = Doubts(
+        given.ids, record.flagged[order], opinion.expected[order], opinion.wrong[order], opinion.rank[order]
+    )
+    return Judgement(given, given.replace(opinion.proposed[order]), doubts)
 
 
 def positives(values: NDArray[Any], classes: Sequence[str]) -> list[str]:
@@ -142,42 +165,43 @@ def ordered(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(names), key=lambda name: (name == NO_FINDING, name)))
 
 
-def expectation(margin: NDArray[Any]) -> NDArray[np.float64]:
-    """(N) the margins as scores from 0 to 1 in the same order, 0.5 where an image is at the limit of the rule."""
-    with np.errstate(over="ignore"):
-        return np.asarray(1 / (1 + np.exp(-margin.astype(np.float64))))
+def soundness(expected: NDArray[Any]) -> NDArray[np.float64]:
+    """(N) scores from 0 to 1, the lowest first in the order of review: exp(-x), about the chance that all are right."""
+    return np.asarray(np.exp(-expected.astype(np.float64)))
 
 
-def as_flags(
-    ids: Sequence[str], noisy: Sequence[Any], margins: Sequence[Any], entry: Sequence[Sequence[Any]] | int
-) -> Flags:
-    """Flags of values that somebody else's file holds.
+def as_doubts(
+    ids: Sequence[str], flagged: Sequence[Any], expected: Sequence[Any], wrong: Sequence[Sequence[Any]] | int
+) -> Doubts:
+    """Doubts of values that somebody else's file holds.
 
     Args:
         ids: (N) names.
-        noisy: (N) true or false.
-        margins: (N) numbers, or None where there is none.
-        entry: (N, C) likewise for single labels, or C where nothing is known about them.
+        flagged: (N) true or false.
+        expected: (N) numbers, or None where there is none.
+        wrong: (N, C) likewise for single labels, or C where nothing is known about them.
     """
-    for value in noisy:
+    for value in flagged:
         if not isinstance(value, bool):
             raise InputError(f"The flag {short(value)} is neither true nor false.")
-    single = np.full((len(ids), entry), np.nan, dtype=np.float32) if isinstance(entry, int) else None
+    single = np.full((len(ids), wrong), np.nan, dtype=np.float32) if isinstance(wrong, int) else None
     if single is None:
-        assert not isinstance(entry, int)
-        single = np.asarray([_margins(row) for row in entry], dtype=np.float32)
-    return Flags(
+        assert not isinstance(wrong, int)
+        single = np.asarray([_numbers(row, 1) for row in wrong], dtype=np.float32)
+    return Doubts(
         np.asarray(ids, dtype=np.str_),
-        np.asarray(noisy, dtype=np.bool_),
-        np.asarray(_margins(margins), dtype=np.float32),
+        np.asarray(flagged, dtype=np.bool_),
+        np.asarray(_numbers(expected, 1e30), dtype=np.float32),
         single,
     )
 
 
-def _margins(values: Sequence[Any]) -> list[float]:
+def _numbers(values: Sequence[Any], most: float) -> list[float]:
     for value in values:
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e30):
-            raise InputError(f"The margin {short(value)} is not a number.")
+        if value is not None and (
+            isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most
+        ):
+            raise InputError(f"{short(value)} does not say how many labels, or how probably one, are wrong.")
     return [np.nan if value is None else float(value) for value in values]
 
 

@@ -21,15 +21,15 @@ from bomd.errors import InputError
 from bomd.exchange.documents import checked, element, field, listed, read_json, write_xml
 from bomd.exchange.judgement import (
     Judgement,
-    as_flags,
+    as_doubts,
     by_name,
-    expectation,
     file_of,
     from_lists,
     from_names,
     number,
     ordered,
     positives,
+    soundness,
 )
 from bomd.files import write_json
 from bomd.tables import LabelTable
@@ -101,16 +101,20 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
         offered = [_names(cells.get("proposed"), f"{path}, task {row + 1}") for row, cells in enumerate(data)]
         proposed = from_names([{name: row[name] for name in row if name in names} for row in offered], names, str(path))
     if all(isinstance(cells.get("flag"), bool) for cells in data):
-        margins = [cells.get("margin") for cells in data]
-        flags = as_flags(ids, [cells["flag"] for cells in data], margins, len(names))
+        wrong = [_names(cells.get("wrong"), f"{path}, task {row + 1}") for row, cells in enumerate(data)]
+        expected, single = (
+            [cells.get("expected") for cells in data],
+            [[row.get(name) for name in names] for row in wrong],
+        )
+        doubts = as_doubts(ids, [cells["flag"] for cells in data], expected, single)
     else:
-        flags = None
+        doubts = None
     table = table.replace(values)
-    return Judgement(table, table.replace(proposed) if not np.isnan(proposed).all() else None, flags)
+    return Judgement(table, table.replace(proposed) if not np.isnan(proposed).all() else None, doubts)
 
 
 def _task(judgement: Judgement, row: int, root: Path | None, address: str) -> dict[str, Any]:
-    given, proposed, flags = judgement.given, judgement.proposed, judgement.flags
+    given, proposed, doubts = judgement.given, judgement.proposed, judgement.doubts
     data: dict[str, Any] = {"image": address + quote(_place(given, row, root)), "id": str(given.ids[row])}
     if given.patients is not None:
         data["patient"] = str(given.patients[row])
@@ -122,11 +126,14 @@ def _task(judgement: Judgement, row: int, root: Path | None, address: str) -> di
             "model_version": PROPOSED,
             "result": _result(positives(proposed.values[row], given.classes)),
         }
-        if flags is not None and not np.isnan(flags.margin[row]):
-            prediction["score"] = round(float(expectation(flags.margin[row : row + 1])[0]), 6)
+        if doubts is not None and doubts.rank is not None:
+            prediction["score"] = doubts.rank[row] / (len(judgement) + 1)
+        elif doubts is not None and not np.isnan(doubts.expected[row]):
+            prediction["score"] = float(soundness(doubts.expected[row : row + 1])[0])
         predictions.append(prediction)
-    if flags is not None:
-        data |= {"flag": bool(flags.noisy[row]), "margin": number(flags.margin[row])}
+    if doubts is not None:
+        data |= {"flag": bool(doubts.flagged[row]), "expected": number(doubts.expected[row])}
+        data["wrong"] = by_name(doubts.wrong[row], given.classes)
     return {"data": data, "predictions": predictions}
 
 

@@ -3,9 +3,10 @@
     id, path, patient, view, origin    what is known about the image
     Mass, Edema, ...                   given labels; blank where unknown
     proposed: Mass, ...                proposed labels
-    flag, margin, margin: Mass, ...    flags; lower margins are more suspect
+    flag, expected, wrong: Mass, ...   whether it is worth a look, how many labels are expected to be wrong, and the
+                                       probability that each given one is
 
-A file without proposals and flags is an ordinary label file, as the dataset `folder` reads it.
+A file without proposals and doubts is an ordinary label file, as the dataset `folder` reads it.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from bomd.data.cells import csv_line, harmless
 from bomd.data.datasets import folder
 from bomd.data.label_files import read_table
 from bomd.errors import InputError
-from bomd.exchange.judgement import Judgement, number, short
+from bomd.exchange.judgement import Doubts, Judgement, number, short
 from bomd.files import write_text
-from bomd.tables import Flags, Floats, LabelTable, Text
+from bomd.tables import Floats, LabelTable, Text
 from bomd.typed import nearest
 
-PROPOSED, MARGIN = "proposed: ", "margin: "
+PROPOSED, WRONG = "proposed: ", "wrong: "
+ASIDE = (PROPOSED, WRONG, "margin: ")  # begin columns that are no class; the last were written by earlier versions
 EXTRAS = {"path": "paths", "patient": "patients", "view": "views", "origin": "origins"}  # column: attribute
 NAMES = ("id", "image", "image_id", "file_name", "filename", "file", "Image Index")  # of the id column, likeliest first
 
@@ -88,24 +90,24 @@ def read(path: Path, images: Path | None = None, classes: Sequence[str] | None =
 
 def to_frame(judgement: Judgement) -> pd.DataFrame:
     """The same as a data frame: text, float32 with NaN for unknown, and bool."""
-    given, proposed, flags = judgement.given, judgement.proposed, judgement.flags
+    given, proposed, doubts = judgement.given, judgement.proposed, judgement.doubts
     columns: dict[str, NDArray[Any]] = {"id": given.ids.astype(object)}
     extras = given.extras()
     columns |= {name: extras[kind].astype(object) for name, kind in EXTRAS.items() if kind in extras}
     columns |= _labels("", given.classes, given.values)
     if proposed is not None:
         columns |= _labels(PROPOSED, given.classes, proposed.values)
-    if flags is not None:
-        columns |= {"flag": flags.noisy, "margin": flags.margin.astype(np.float32)}
-        columns |= _labels(MARGIN, given.classes, flags.entry)
+    if doubts is not None:
+        columns |= {"flag": doubts.flagged, "expected": doubts.expected.astype(np.float32)}
+        columns |= _labels(WRONG, given.classes, doubts.wrong)
     for name in given.classes:
-        if name in ("id", "flag", "margin", *EXTRAS) or name.startswith((PROPOSED, MARGIN)) or name != name.strip():
+        if name in ("id", "flag", "expected", "margin", *EXTRAS) or name.startswith(ASIDE) or name != name.strip():
             raise InputError(f"Class {name!r} is called like another column, or has spaces around it; rename it.")
     return pd.DataFrame(columns)
 
 
 def from_frame(frame: pd.DataFrame, where: str, classes: Sequence[str] | None = None) -> Judgement:
-    """Labels, proposals and flags of a data frame with these columns, as text or as numbers."""
+    """Labels, proposals and doubts of a data frame with these columns, as text or as numbers."""
     names = [str(name) for name in frame.columns]
     id_column = next((name for name in NAMES if name in names), None)
     if id_column is None:
@@ -113,8 +115,8 @@ def from_frame(frame: pd.DataFrame, where: str, classes: Sequence[str] | None = 
     for name in classes or ():
         if name not in names:
             raise InputError(f"{where} has no column {name!r}.{nearest(name, names)}")
-    fixed = (*NAMES, "flag", "margin", *EXTRAS)
-    found = [name for name in names if name not in fixed and not name.startswith((PROPOSED, MARGIN))]
+    fixed = (*NAMES, "flag", "expected", "margin", *EXTRAS)
+    found = [name for name in names if name not in fixed and not name.startswith(ASIDE)]
     chosen = tuple(classes or found)
     if not chosen:
         raise InputError(f"{where} has no column with labels beside {', '.join(names)}.")
@@ -127,11 +129,11 @@ def from_frame(frame: pd.DataFrame, where: str, classes: Sequence[str] | None = 
     proposed = None
     if any(name.startswith(PROPOSED) for name in names):
         proposed = given.replace(_beside(frame, PROPOSED, chosen, where))
-    flags = None
+    doubts = None
     if "flag" in names:
-        margin = _numbers(frame, "margin", where) if "margin" in names else np.full(len(ids), np.nan, np.float32)
-        flags = Flags(ids, _booleans(frame, where), margin, _beside(frame, MARGIN, chosen, where))
-    return Judgement(given, proposed, flags)
+        expected = _numbers(frame, "expected", where) if "expected" in names else np.full(len(ids), np.nan, np.float32)
+        doubts = Doubts(ids, _booleans(frame, where), expected, _beside(frame, WRONG, chosen, where))
+    return Judgement(given, proposed, doubts)
 
 
 def _labels(prefix: str, classes: Sequence[str], values: Floats) -> dict[str, NDArray[Any]]:

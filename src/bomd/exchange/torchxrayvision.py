@@ -15,8 +15,8 @@ import pandas as pd
 
 from bomd.errors import InputError
 from bomd.exchange import table
-from bomd.exchange.judgement import Judgement
-from bomd.tables import Flags, Floats, LabelTable
+from bomd.exchange.judgement import Doubts, Judgement
+from bomd.tables import Floats, LabelTable
 
 PATHOLOGIES = (  # its default_pathologies, the outputs of its models
     "Atelectasis",
@@ -99,13 +99,14 @@ def _aligned(judgement: Judgement) -> Judgement:
     given = _renamed(judgement.given).align(PATHOLOGIES)
     if not set(PATHOLOGIES) & set(_renamed(judgement.given).classes):
         raise InputError(f"None of the classes is one of torchxrayvision's: {', '.join(judgement.given.classes)}.")
-    proposed, flags = judgement.proposed, judgement.flags
-    if flags is not None:
+    proposed, doubts = judgement.proposed, judgement.doubts
+    if doubts is not None:
         names = _renamed(judgement.given).classes
         columns = [names.index(name) if name in names else -1 for name in PATHOLOGIES]
         missing = np.asarray(columns) < 0
-        flags = Flags(flags.ids, flags.noisy, flags.margin, np.where(missing, np.nan, flags.entry[:, columns]))
-    return Judgement(given, None if proposed is None else _renamed(proposed).align(PATHOLOGIES), flags)
+        wrong = np.where(missing, np.float32(np.nan), doubts.wrong[:, columns])
+        doubts = Doubts(doubts.ids, doubts.flagged, doubts.expected, wrong, doubts.rank)
+    return Judgement(given, None if proposed is None else _renamed(proposed).align(PATHOLOGIES), doubts)
 
 
 def _renamed(labels: LabelTable) -> LabelTable:

@@ -67,16 +67,16 @@ def _labels(record: LabelRecord) -> dict[str, Any] | None:
     """Judged on the rows that noise could fall on; elsewhere the truth is not known."""
     if record.clean is None or record.exposed is None:
         return None
-    clean, given, proposed = (table.take(record.exposed) for table in (record.clean, record.given, record.proposed))
-    quality = label_auc(clean, given, proposed).to_dict()
+    clean, given, targets = (table.take(record.exposed) for table in (record.clean, record.given, record.targets))
+    quality = label_auc(clean, given, targets).to_dict()
     truth = label_histogram(clean)
     quality["distance_before"] = histogram_distance(truth, label_histogram(given))
-    quality["distance_after"] = histogram_distance(truth, label_histogram(proposed))
+    quality["distance_after"] = histogram_distance(truth, label_histogram(targets))
     sums = {
         "clean": truth,
         "given": label_histogram(given),
-        "proposed": label_histogram(proposed),
-        "proposed_hard": label_histogram(proposed, threshold=0.5),
+        "proposed": label_histogram(targets),  # as these two are called in the records of earlier runs
+        "proposed_hard": label_histogram(targets, threshold=0.5),
     }
     quality["histograms"] = [
         {"name": name, **{key: float(values[column]) for key, values in sums.items()}}

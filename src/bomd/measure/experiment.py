@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from bomd import processes, progress, runs
+from bomd.clean.rates import known_rates
 from bomd.config import Config
 from bomd.data import datasets
 from bomd.data.batches import Images
@@ -32,9 +33,8 @@ from bomd.measure.confirmed import after_noise, keep_confirmed
 from bomd.measure.evaluate import evaluate
 from bomd.measure.inputs import state_of, without_copies, without_shared_patients
 from bomd.measure.metrics import classification, mean_auc
-from bomd.measure.records import choose_examples, label_record, save_predictions
+from bomd.measure.records import REVIEWED, SUSPECTS, choose_examples, label_record, save_predictions
 from bomd.measure.space import save_sample
-from bomd.measure.suspicion import suspicion_of
 from bomd.measure.thresholds import choose_thresholds
 from bomd.methods import METHODS
 from bomd.methods.base import Context, Method, NoiseLevel
@@ -109,7 +109,8 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
 
     images = show(train.store, given)
     level = NoiseLevel() if noise is None else NoiseLevel.between(noise.clean.take(kept).values, given.values)
-    context = Context(images, config.fit, fabric, derive(config.seed, "method"), stages, level)
+    known = known_rates(config.rates, given.classes)
+    context = Context(images, config.fit, fabric, derive(config.seed, "method"), stages, level, known)
     prepared = keep_confirmed(method.prepare(given, context), given)
 
     truths = {name: source.labels for name, source in sources.items()}
@@ -150,16 +151,15 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
         processes.wait()  # until the first has written what all computed
         return this
 
-    record = label_record(given, prepared, noise, own)
+    record = label_record(given, prepared, noise, own, known)
     record.save(this.directory / "labels.npz")
     runs.remember_images(this, train.store.directory, train.store.size, train.store.fingerprint)
     space = prepared.space
     if space is not None:
         labels = record.clean or record.given
         save_sample(this.directory / "space.npz", space.descriptors, space.vectors, labels, config.seed)
-    audited = not truths and record.neighbours is not None  # nobody is tested: people go through what is flagged
-    rank = suspicion_of(record).rank if audited else None
-    choose_examples(record, train.store, config.seed, rank).save(this.directory / "examples.npz")
+    most = SUSPECTS if truths else REVIEWED  # where nobody is tested, people go through what is flagged
+    choose_examples(record, train.store, config.seed, most).save(this.directory / "examples.npz")
     save_predictions(this.directory / "predictions.npz", truths, predictions)
     runs.write_lines(this.directory / "metrics.jsonl", [*prepared.history, *history])
     environment = runs.environment(device_name(fabric), started)
@@ -273,6 +273,7 @@ def read_decided(config: Config, train: LabelTable) -> Corrections | None:
 def check(config: Config, method: Method, train: LabelTable, decided: Corrections | None = None) -> None:
     """Find out what cannot work before hours go into images: labels, noise, backbone and weights."""
     method.check(train if decided is None else decided.over(train, decided_only=bool(config.noise)))
+    known_rates(config.rates, train.classes)
     plan_noise(config, train)
     networks = method.build(len(train.classes), config.fit, seed=0)
     if config.fit.abnormality:

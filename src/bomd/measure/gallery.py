@@ -1,4 +1,4 @@
-"""What one run did to the labels, for people to judge: its flags, its new labels, and flagged images with voters."""
+"""What one run thinks of the labels, for people to judge: proposals, training targets, and flagged images."""
 
 from __future__ import annotations
 
@@ -13,67 +13,46 @@ from numpy.typing import NDArray
 from bomd.errors import InputError
 from bomd.measure import figures
 from bomd.measure.figures import thumbnail
-from bomd.measure.proposals import propose
 from bomd.measure.summary import Finished, number
+from bomd.tables import NO_FINDING
 
 if TYPE_CHECKING:
     from bomd.measure.records import Examples, LabelRecord
 
 SHOWN_CLASSES, SHOWN_NEIGHBOURS = 7, 5
-NOTICEABLE = 0.1  # a proposed probability below this is not worth a line
+NOTICEABLE = 0.1  # a probability of being wrong below this is not worth a line
 KINDS = {
-    "most suspect": "Lowest margin first. These flatter the method: look at the random ones too.",
+    "most suspect": "The beginning of the order of review. These flatter the method: look at the random ones too.",
     "random": "Drawn at random from all other flagged images: what a flag is worth on average.",
 }
 
 
-REVIEW = {
-    "most suspect": "The beginning of the order of review.",
-    "random": "Drawn at random from all other flagged images: what a flag is worth on average.",
-}
-
-
-def read_pages(run: Path, record: LabelRecord, most: int, audit: bool) -> list[dict[str, Any]]:
-    """The examples that a run directory holds; see `pages`. Those of an audit are in the order of review."""
+def read_pages(run: Path, record: LabelRecord, most: int) -> list[dict[str, Any]]:
+    """The examples that a run directory holds; see `pages`."""
     from bomd.measure.records import Examples  # here, since it brings PyTorch along
 
-    return pages(record, Examples.load(run / "examples.npz"), most, review_rank(record) if audit else None)
+    return pages(record, Examples.load(run / "examples.npz"), most)
 
 
-def review_rank(record: LabelRecord) -> NDArray[np.int64]:
-    """(N) place in the order of review, from 1; by margin where a method has nothing but flags."""
-    from bomd.measure.suspicion import suspicion_of  # here, since it brings PyTorch along
-
-    if record.neighbours is not None:
-        return suspicion_of(record).rank
-    assert record.flags is not None
-    return np.argsort(np.argsort(record.flags.margin, kind="stable")) + 1
-
-
-def pages(
-    record: LabelRecord, examples: Examples, most: int, rank: NDArray[np.int64] | None = None
-) -> list[dict[str, Any]]:
+def pages(record: LabelRecord, examples: Examples, most: int) -> list[dict[str, Any]]:
     """At most this many examples of each kind, as plain values for the template; kinds are never mixed.
 
     Args:
-        record: Labels, flags and neighbours.
+        record: Labels, opinion and neighbours.
         examples: Flagged images with pictures.
-        most: Of each kind.
-        rank: (N) place of each image in the order of review; cards then say it, and what would change.
+        most: Of each kind, in the order of review.
     """
     if len(examples.flagged) and max(examples.flagged.max(), examples.rows.max()) >= len(record.given):
         raise InputError("examples.npz names rows that labels.npz does not have. Run it again.")
     pictures = {int(row): pixels for row, pixels in zip(examples.rows, examples.pixels, strict=True)}
     truth, changed = known_truth(record), truly_changed(record)
-    hard = None if rank is None else propose(record)
     found = []
-    for kind, meaning in (KINDS if rank is None else REVIEW).items():
+    for kind, meaning in KINDS.items():
         rows = examples.flagged[examples.chosen == kind]
-        rows = rows if rank is None else rows[np.argsort(rank[rows])]
+        rows = rows[np.argsort(record.opinion.rank[rows])]
         cards = [_card(record, int(row), pictures) for row in rows[:most]]
         for card, row in zip(cards, rows, strict=False):
             card["wrong"] = bool(changed[row]) if truth[row] else None
-            card["review"] = None if rank is None or hard is None else _review(record, int(row), rank, hard[row])
         if len(rows):
             found.append(
                 {
@@ -105,7 +84,7 @@ def truly_changed(record: LabelRecord) -> NDArray[np.bool_]:
 
 def relabels(record: LabelRecord) -> bool:
     """Whether any label is learnt otherwise than given."""
-    return not np.array_equal(record.given.values, record.proposed.values, equal_nan=True)
+    return not np.array_equal(record.given.values, record.targets.values, equal_nan=True)
 
 
 def margins(record: LabelRecord, name: str) -> Any:
@@ -135,7 +114,7 @@ def changes(run: Finished, record: LabelRecord, name: str) -> dict[str, Any]:
     """How much label mass each class has, and how well its labels tell right from wrong, before and after."""
     truth = known_truth(record)
     rows = truth if truth.any() else np.ones(len(record.given), dtype=bool)
-    masses = [("given", figures.PALETTE[4], record.given), ("proposed", figures.PALETTE[0], record.proposed)]
+    masses = [("given", figures.PALETTE[4], record.given), ("training target", figures.PALETTE[0], record.targets)]
     if truth.any() and record.clean is not None:
         masses.insert(0, ("true", figures.PALETTE[2], record.clean))
     sums = [(colour, np.nansum(table.values[rows], axis=0).tolist()) for _, colour, table in masses]
@@ -157,14 +136,13 @@ def questions(record: LabelRecord) -> dict[str, Any]:
 
     A positive label is questioned where it would be removed, a negative one where it would be added.
     """
-    noisy = np.zeros(len(record.given), dtype=bool) if record.flags is None else record.flags.noisy
-    values, hard = record.given.values, propose(record)
+    values, flagged, opinion = record.given.values, record.flagged, record.opinion
     positive, negative = values >= 0.5, values < 0.5  # what is not labelled is neither
-    removed, added = positive & (hard == 0), negative & (hard == 1)
+    removed, added = record.removed, record.added
     counts = {
         "positives": positive,
         "negatives": negative,
-        "flagged": positive & noisy[:, None],
+        "flagged": positive & flagged[:, None],
         "removed": removed,
         "added": added,
     }
@@ -174,14 +152,17 @@ def questions(record: LabelRecord) -> dict[str, Any]:
     ]
     for column, item in enumerate(classes):
         item["after"] = item["positives"] - item["removed"] + item["added"]
-        item["soft"] = float(np.nansum(record.proposed.values[:, column]))
+        item["wrong"] = float(np.nansum(opinion.wrong[:, column]))
+        item["learnt"] = bool(opinion.learnt[column]) or item["name"] == NO_FINDING
     return {
         "images": len(record.given),
-        "flagged": int(noisy.sum()),
+        "flagged": int(flagged.sum()),
         "changed": int((removed | added).any(axis=1).sum()),
         "labels": int((positive | negative).sum()),
         "removed": int(removed.sum()),
         "added": int(added.sum()),
+        "expected": float(opinion.expected.sum(dtype=np.float64)),
+        "reasons": opinion.reasons,
         "classes": classes,
     }
 
@@ -204,44 +185,38 @@ def course(run: Path) -> Iterator[tuple[tuple[str, str], list[int], list[float]]
                 yield (stage, key), [epoch for epoch, _ in points], [value for _, value in points]
 
 
-def _review(record: LabelRecord, row: int, rank: NDArray[np.int64], hard: NDArray[np.float32]) -> dict[str, Any]:
-    """The place of a flagged image among all that are flagged, and which of its labels are questioned."""
-    assert record.flags is not None
-    given = record.given.values[row]
-    names = np.asarray(record.given.classes, dtype=object)
-    return {
-        "place": int((rank[record.flags.noisy] <= rank[row]).sum()),
-        "of": int(record.flags.noisy.sum()),
-        "removed": names[(given >= 0.5) & (hard == 0)].tolist(),
-        "added": names[(given < 0.5) & (hard == 1)].tolist(),
-    }
-
-
 def _clean(record: LabelRecord) -> NDArray[np.float32]:
     return record.given.values if record.clean is None else record.clean.values
 
 
 def _card(record: LabelRecord, row: int, pictures: dict[int, NDArray[np.uint8]]) -> dict[str, Any]:
     truth = bool(known_truth(record)[row])
-    flags = record.flags
-    margin = float(flags.margin[row]) if flags is not None else float("nan")
-    given, proposed, clean = record.given.values[row], record.proposed.values[row], _clean(record)[row]
+    opinion, flagged = record.opinion, record.flagged
+    given, clean, wrong = record.given.values[row], _clean(record)[row], opinion.wrong[row]
+    removed, added = record.removed[row], record.added[row]
+    chances = np.nan_to_num(wrong)
     lines: list[dict[str, Any]] = [
         {
             "name": name,
-            "given": bool(given[column] >= 0.5),
-            "proposed": None if np.isnan(proposed[column]) else float(proposed[column]),
+            "given": None if np.isnan(given[column]) else bool(given[column] >= 0.5),
+            "proposed": None if np.isnan(given[column]) else bool(opinion.proposed[row, column] == 1),
+            "changes": bool(removed[column] or added[column]),
+            "wrong": None if np.isnan(wrong[column]) else float(wrong[column]),
             "truth": bool(clean[column] >= 0.5) if truth else None,
         }
         for column, name in enumerate(record.given.classes)
-        if given[column] >= 0.5 or proposed[column] >= NOTICEABLE or (truth and clean[column] >= 0.5)
+        if given[column] >= 0.5 or added[column] or chances[column] >= NOTICEABLE or (truth and clean[column] >= 0.5)
     ]
-    lines.sort(key=lambda line: (not (line["given"] or line["truth"]), -(line["proposed"] or 0)))
+    lines.sort(key=lambda line: (not line["changes"], -(line["wrong"] or 0)))
     voters = () if record.neighbours is None else record.neighbours[row, :SHOWN_NEIGHBOURS]
     return {
         "id": str(record.given.ids[row]),
         "image": thumbnail(pictures[row]) if row in pictures else None,
-        "margin": None if np.isnan(margin) else margin,
+        "place": int((opinion.rank[flagged] <= opinion.rank[row]).sum()),
+        "of": int(flagged.sum()),
+        "expected": float(opinion.expected[row]),
+        "removed": _named(record, row, removed),
+        "added": _named(record, row, added),
         "lines": lines[:SHOWN_CLASSES],
         "hidden": max(0, len(lines) - SHOWN_CLASSES),
         "truth": truth,
@@ -255,6 +230,15 @@ def _card(record: LabelRecord, row: int, pictures: dict[int, NDArray[np.uint8]])
             if voter >= 0
         ],
     }
+
+
+def _named(record: LabelRecord, row: int, chosen: NDArray[np.bool_]) -> list[str]:
+    """Classes of one image with the probability that their given label is wrong; "No Finding" follows from others."""
+    names, wrong = record.given.classes, record.opinion.wrong[row]
+    return [
+        names[column] if names[column] == NO_FINDING else f"{names[column]} ({wrong[column]:.2f})"
+        for column in np.flatnonzero(chosen)
+    ]
 
 
 def _positive(classes: Sequence[str], values: NDArray[np.float32]) -> str:

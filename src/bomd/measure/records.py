@@ -1,6 +1,6 @@
 """What a run leaves behind for people and reports: labels, predictions and a few pictures, without any model.
 
-labels.npz       given, clean (where known) and proposed labels, flags, neighbours
+labels.npz       given and clean (where known) labels, training targets, the opinion, flags, neighbours
 predictions.npz  truth and scores of every test set and of the held-out patients
 examples.npz     thumbnails of flagged images and of their neighbours
 """
@@ -8,45 +8,52 @@ examples.npz     thumbnails of flagged images and of their neighbours
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bomd.clean.opinion import form_opinion, rank_by
+from bomd.clean.rates import Known
+from bomd.data.datasets import DATASETS
 from bomd.data.images import fit_square
 from bomd.data.noise import NoisyLabels
 from bomd.data.store import Store
 from bomd.errors import InputError
-from bomd.files import read_arrays, write_arrays
-from bomd.tables import Flags, LabelTable, brief, rows_of
+from bomd.files import read_arrays, read_json, write_arrays
+from bomd.tables import Flags, LabelTable, Opinion, brief, rows_of
 
 if TYPE_CHECKING:  # reports read records without PyTorch
     from bomd.methods.base import Prepared
 
 THUMBNAIL = 128  # pixels; enough to see a finding, small enough for a page of them
-SUSPECTS, RANDOM = 12, 12  # examples from the top of the list, and drawn from all of it to be fair
-REVIEWED = 24  # examples from the top of the order of review, where people go through it
+SUSPECTS, RANDOM = 12, 12  # examples from the top of the order of review, and drawn from all of it to be fair
+REVIEWED = 24  # the former where people go through it
+DOUBTED = 0.5  # labels expected to be wrong that make an image worth a look, where the method has no flags
 SHOWN_NEIGHBOURS = 5
 
 
 @dataclass(frozen=True)
 class LabelRecord:
-    """The labels of the training images before and after.
+    """The labels of the training images, and what the run thinks of them.
 
     Attributes:
         given: As the method got them.
-        proposed: As the classifier learnt them.
+        targets: As the classifier learnt them.
+        opinion: Which given labels are probably wrong, what to propose, and in which order to look.
         clean: The truth, where noise was added on purpose.
         exposed: (N) whether noise could fall on the row, where it was added on purpose.
-        neighbours: (N, K) rows of the images that voted; -1 where there are fewer.
+        flags: Which images the method itself holds to be noisy.
+        neighbours: (N, K) rows of the nearest images; -1 where there are fewer.
         scores: (N, C) how well each label fits, on the method's own scale.
         classifier: (N, C) probabilities by the trained classifier, which has seen these images.
     """
 
     given: LabelTable
-    proposed: LabelTable
+    targets: LabelTable
+    opinion: Opinion
     clean: LabelTable | None = None
     exposed: NDArray[np.bool_] | None = None
     flags: Flags | None = None
@@ -57,13 +64,34 @@ class LabelRecord:
     def __repr__(self) -> str:
         return brief(self)
 
+    @property
+    def flagged(self) -> NDArray[np.bool_]:
+        """(N) images worth a look: by the method's flags, or where it has none, by how much is expected to be wrong."""
+        return self.opinion.expected >= DOUBTED if self.flags is None else self.flags.noisy
+
+    @property
+    def removed(self) -> NDArray[np.bool_]:
+        """(N, C) given labels that are proposed to be taken away."""
+        return np.asarray((self.given.values >= 0.5) & (self.opinion.proposed == 0))
+
+    @property
+    def added(self) -> NDArray[np.bool_]:
+        """(N, C) labels that are proposed to be added."""
+        return np.asarray((self.given.values < 0.5) & (self.opinion.proposed == 1))
+
     def save(self, path: Path) -> None:
         columns: dict[str, NDArray[Any]] = {
             "ids": self.given.ids,
             "classes": np.asarray(self.given.classes, dtype=np.str_),
             "patients": self.given.groups,
             "given": self.given.values,
-            "proposed": self.proposed.values,
+            "targets": self.targets.values,
+            "wrong": self.opinion.wrong,
+            "proposed": self.opinion.proposed,
+            "expected": self.opinion.expected,
+            "rank": self.opinion.rank,
+            "learnt": self.opinion.learnt,
+            "reasons": np.asarray(self.opinion.reasons, dtype=np.str_),
         }
         if self.clean is not None and self.exposed is not None:
             columns |= {"clean": self.clean.values, "exposed": self.exposed}
@@ -83,6 +111,7 @@ class LabelRecord:
 
     @classmethod
     def load(cls, path: Path) -> LabelRecord:
+        """Read a record; one that is older than opinions gets its opinion from what it holds."""
         columns = read_arrays(path)
         try:
             names = tuple(str(name) for name in columns["classes"])
@@ -94,9 +123,18 @@ class LabelRecord:
                 patients=columns["patients"],
                 confirmed=columns.get("confirmed"),
             )
+            for name in ("scores", "classifier", "wrong"):
+                if name in columns and columns[name].shape != given.values.shape:
+                    shape = columns[name].shape
+                    raise InputError(f"{path} is damaged: {name} have shape {shape}, not {given.values.shape}.")
+            own = None
+            if "wrong" in columns:
+                parts = {name: columns[name] for name in ("wrong", "proposed", "expected", "rank", "learnt")}
+                own = Opinion(given.ids, **parts, reasons=tuple(str(reason) for reason in columns["reasons"]))
             return cls(
                 given=given,
-                proposed=given.replace(columns["proposed"]),
+                targets=given.replace(columns["targets" if own is not None else "proposed"]),
+                opinion=opinion_of(given, own, columns.get("scores"), columns.get("classifier")),
                 clean=given.replace(columns["clean"]) if "clean" in columns else None,
                 exposed=columns.get("exposed"),
                 flags=Flags(given.ids, columns["noisy"], columns["margin"], columns["entry"])
@@ -115,11 +153,13 @@ def label_record(
     prepared: Prepared,
     noise: NoisyLabels | None,
     classifier: NDArray[np.float32] | None = None,
+    known: Known | None = None,
 ) -> LabelRecord:
     """Gather what a method found out about the training labels."""
     return LabelRecord(
         given=given,
-        proposed=given.replace(np.clip(prepared.targets, 0, 1)),
+        targets=given.replace(np.clip(prepared.targets, 0, 1)),
+        opinion=opinion_of(given, prepared.opinion, prepared.scores, classifier, known),
         clean=None if noise is None else noise.clean.select(given.ids),
         exposed=None if noise is None else noise.exposed[rows_of(noise.clean.ids, given.ids)],
         flags=prepared.flags,
@@ -127,6 +167,55 @@ def label_record(
         scores=prepared.scores,
         classifier=classifier,
     )
+
+
+def opinion_of(
+    given: LabelTable,
+    own: Opinion | None = None,
+    scores: NDArray[Any] | None = None,
+    classifier: NDArray[Any] | None = None,
+    known: Known | None = None,
+) -> Opinion:
+    """The one opinion of a run: the method's own, else one by its scores, else one by its classifier.
+
+    Args:
+        given: The labels that are judged.
+        own: By the method itself.
+        scores: (N, C) how well each label fits, on the method's own scale.
+        classifier: (N, C) probabilities by the trained classifier.
+        known: Rates of false alarms and misses that somebody measured.
+    """
+    if own is not None:
+        return own
+    if scores is not None:
+        return form_opinion(scores, given, fixed=given.confirmed, known=known)[0]
+    if classifier is not None:
+        formed = form_opinion(classifier, given, fixed=given.confirmed, known=known)[0]
+        reason = "Labels are judged by the classifier that learnt them, which doubts too few of them."
+        return replace(formed, reasons=(reason, *formed.reasons))
+    hard = np.where(np.isnan(given.values), np.nan, given.values >= 0.5).astype(np.float32)
+    nothing, nobody = np.zeros(len(given), np.float32), np.zeros(len(given.classes), np.bool_)
+    unjudged = np.full(hard.shape, np.nan, np.float32)
+    reasons = ("Nothing judged these labels, so nothing is proposed.",)
+    return Opinion(given.ids, unjudged, hard, nothing, rank_by(nothing), nobody, reasons)
+
+
+def load_record(directory: Path) -> LabelRecord:
+    """The labels of a run, with patients as its table names them.
+
+    A run puts the folder of the table before the names of its patients, to tell those of several tables apart. That
+    folder says nothing to a reader and has no place in a file that is passed on.
+    """
+    record = LabelRecord.load(directory / "labels.npz")
+    if record.given.patients is None or not (directory / "config.json").is_file():
+        return record
+    try:
+        train = read_json(directory / "config.json")["config"]["train"]
+        folder = f"{DATASETS[train['dataset']].people or train['root']}:"
+    except (KeyError, TypeError):  # such as a mixture, whose patients need their origin
+        return record
+    patients = [str(patient).removeprefix(folder) for patient in record.given.patients]
+    return replace(record, given=replace(record.given, patients=np.asarray(patients, dtype=np.str_)))
 
 
 def save_predictions(path: Path, truths: Mapping[str, LabelTable], scores: Mapping[str, LabelTable]) -> None:
@@ -181,21 +270,20 @@ class Examples:
         return cls(columns["flagged"], columns["chosen"], columns["rows"], columns["pixels"])
 
 
-def choose_examples(record: LabelRecord, store: Store, seed: int, rank: NDArray[np.int64] | None = None) -> Examples:
-    """Take the most suspect images and some drawn at random from all others that are flagged.
+def choose_examples(record: LabelRecord, store: Store, seed: int, most: int = SUSPECTS) -> Examples:
+    """Take the beginning of the order of review and some drawn at random from all others that are flagged.
 
     Args:
-        record: Labels, flags and neighbours.
+        record: Labels, opinion and neighbours.
         store: The packed images.
         seed: Of the draw.
-        rank: (N) place of each image in the order of review, whose beginning is then taken; else the lowest margins.
+        most: From the beginning.
     """
-    flags = record.flags
-    rows = np.flatnonzero(flags.noisy) if flags is not None else np.zeros(0, dtype=np.int64)
-    if flags is not None:
-        rows = rows[np.argsort((flags.margin if rank is None else rank)[rows], kind="stable")]
-    first, rest = np.split(rows, [SUSPECTS if rank is None else REVIEWED])
+    rows = np.flatnonzero(record.flagged)
+    rows = rows[np.argsort(record.opinion.rank[rows])]
+    first, rest = np.split(rows, [most])
     drawn = np.random.default_rng(seed).choice(rest, size=min(RANDOM, len(rest)), replace=False)
+    drawn = drawn[np.argsort(record.opinion.rank[drawn])]
     flagged = np.concatenate([first, drawn]).astype(np.int64)
     chosen = np.asarray(["most suspect"] * len(first) + ["random"] * len(drawn), dtype="<U12")
     wanted = [flagged]

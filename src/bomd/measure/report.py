@@ -67,7 +67,7 @@ def write_report(runs: Sequence[Run], path: Path) -> Path:
     parts = [_Part(group, look[group.label], f"g{place}") for place, group in enumerate(groups)]
     detailed = _detailed(grids, parts)
     page = _page(grids, parts, detailed, look)
-    for version in _versions(page, lambda most: _galleries(detailed, most, page["audit"]), len(detailed)):
+    for version in _versions(page, lambda most: _galleries(detailed, most), len(detailed)):
         text = _render(version)
         if len(text.encode()) <= LARGEST:
             write_text(path, text)
@@ -115,7 +115,7 @@ def _page(grids: Sequence[Grid], parts: Sequence[_Part], detailed: Sequence[_Par
     relabelling = [part for part in ordered if part.relabels]
     margins = [(part, gallery.margins(part.record, f"{part.name}m")) for part in detailed]
     audit = not any(grid.tests for grid in grids) and bool(flagging)
-    asked = {part.name: gallery.questions(part.record) for part in detailed if audit and part.record.flags is not None}
+    asked = {part.name: gallery.questions(part.record) for part in detailed if audit}
 
     def points(grid: Grid) -> list[dict[str, str]]:
         own = {(part.group.label, part.group.noise): part.name for of, part in _placed(grids, parts) if of is grid}
@@ -152,11 +152,17 @@ def _page(grids: Sequence[Grid], parts: Sequence[_Part], detailed: Sequence[_Par
         "settings": _settings(grids, parts),
         "whole": _whole(grids, parts),
         "environments": _environments(groups),
-        "notes": list(dict.fromkeys(note for g in groups for run in g.runs for note in run.result.get("notes") or [])),
+        "notes": _notes(groups, {reason for found in asked.values() for reason in found["reasons"]}),
         "colours": figures.PALETTE,
         "galleries": [],
         "left_out": [],
     }
+
+
+def _notes(groups: Sequence[Group], said: set[str]) -> list[str]:
+    """What runs noted, each once, without what the summary says already."""
+    notes = dict.fromkeys(note for group in groups for run in group.runs for note in run.result.get("notes") or [])
+    return [note for note in notes if note not in said]
 
 
 def _versions(page: Values, galleries: Callable[[int], list[Values]], count: int) -> Iterator[Values]:
@@ -291,9 +297,9 @@ def _block(parts: Sequence[_Part], leading: Sequence[_Part], test: str, name: st
     }
 
 
-def _galleries(parts: Sequence[_Part], most: int, audit: bool) -> list[Values]:
-    judging = [(part.group, part.record) for part in parts if part.record.flags is not None]
-    found = [(of, gallery.read_pages(of.first.run.directory, record, most, audit)) for of, record in judging]
+def _galleries(parts: Sequence[_Part], most: int) -> list[Values]:
+    judging = [part for part in parts if part.record.flags is not None]
+    found = [(part.group, gallery.read_pages(part.group.first.run.directory, part.record, most)) for part in judging]
     return [{"group": group, "pages": pages} for group, pages in found if pages]
 
 

@@ -65,8 +65,8 @@ def audit_in_words(grid: Grid, asked: Mapping[tuple[str, str], dict[str, Any]]) 
     for (method, noise), found in asked.items():
         group, row = grid.groups[method, noise], grid.rows[method, noise]
         by = f"{method}{f', {noise}' if len(grid.noises) > 1 else ''}: " if len(asked) > 1 else ""
-        sentences = (_doubtful(found, by), _questioned(found, by), _swept(found), _detected(row), _relabelled(row))
-        points += [point for point in sentences if point]
+        sentences = [_doubtful(found, by), _questioned(found, by), _decided(found, by), _swept(found)]
+        points += [point for point in (*sentences, _detected(row), _relabelled(row)) if point]
         points.append(_trained(group, by))
     return points
 
@@ -75,6 +75,7 @@ def _doubtful(found: dict[str, Any], by: str) -> Point:
     share = f" ({100 * found['flagged'] / found['images']:.1f} %)" if found["flagged"] else ""
     return _point(
         f"{by}{found['flagged']:,} of {found['images']:,} images{share} have labels that look wrong.",
+        f"{found['expected']:,.0f} labels of findings are expected to be wrong in all. "
         "A flag is a question, not a verdict: somebody who can read the image decides. Nothing was changed in the "
         "labels that were given.",
     )
@@ -86,13 +87,16 @@ def _questioned(found: dict[str, Any], by: str) -> Point | None:
         return None
     total = found["removed"] + found["added"]
     if not total:
-        return _point(
-            f"{by}No other labels are proposed.", "The images nearest to the flagged ones are labelled alike."
-        )
+        return _point(f"{by}No other labels are proposed.", "No label is doubtful enough.")
     lead = f"{by}{total:,} of {found['labels']:,} labels are questioned, in {found['changed']:,} images: "
     lead += f"{found['removed']:,} positive and {found['added']:,} negative."
     sides = (("Positive", "removed", "positives"), ("Negative", "added", "negatives"))
     return _point(lead, " ".join(f"{side}: {told}." for side, *keys in sides if (told := _by_class(found, *keys))))
+
+
+def _decided(found: dict[str, Any], by: str) -> Point | None:
+    """What the run concluded about its labels before it judged any, in its own words."""
+    return _point(f"{by}How labels were judged.", " ".join(found["reasons"])) if found["reasons"] else None
 
 
 def _by_class(found: dict[str, Any], key: str, of: str) -> str:
@@ -120,14 +124,15 @@ def _trained(group: Group, by: str) -> Point:
     images = f"{result['images']['train']:,} images"
     held = "Nobody was held out, so no score on this page says how good the flags are."
     if not result["images_presented"]:
-        return _point(
-            f"{by}Nothing was trained.", f"Features that were given say which of the {images} are alike. {held}"
-        )
+        what = "Probabilities that were given" if config["method"] == "probabilities" else "Features that were given"
+        return _point(f"{by}No network was trained.", f"{what} judge the labels of the {images}. {held}")
     fit, size = config.get("fit") or {}, (config.get("images") or {}).get("size")
     network = f"The network is {fit['backbone']}" if fit.get("backbone") else ""
     network += f", which started from {fit['weights']} weights" if network and fit.get("weights") else ""
     network += f"; it saw images of {size} × {size} pixels" if network and size else ""
     lead = f"{by}{config['method']} was trained on all {images} and the labels that it judges."
+    if config["method"] == "bomd-plus":
+        lead = f"{by}Each of the {images} was judged by a network that never saw its patient."
     return _point(lead, f"{network}. {held}" if network else held)
 
 
@@ -341,7 +346,9 @@ def _relabelled_over(method: str, rows: dict[str, dict[str, Any]]) -> Point | No
         return None
     gains = [labels["after"]["mean"] - labels["before"]["mean"] for labels in changes]
     better = sum(gain > 0 for gain in gains)
-    lead = f"The labels that {method} proposes are closer to the truth than the given ones in {better} of {len(gains)} "
+    lead = (
+        f"The training targets of {method} are closer to the truth than the given labels in {better} of {len(gains)} "
+    )
     return _point(lead + "noise levels.", f"Label AUC changes by {signed(min(gains))} to {signed(max(gains))}.")
 
 
@@ -390,5 +397,5 @@ def _relabelled(row: dict[str, Any]) -> Point | None:
     if not before or not after or before["mean"] == after["mean"]:
         return None
     better = "closer to" if after["mean"] > before["mean"] else "further from"
-    lead = f"The labels that {row['method']} proposes are {better} the truth than the given ones."
+    lead = f"The training targets of {row['method']} are {better} the truth than the given labels."
     return _point(lead, f"Label AUC {show(before)} before, {show(after)} after.")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bomd.clean.neighbours import Neighbours
+from bomd.clean.rates import Known
 from bomd.config import FitSettings
 from bomd.data.batches import Images
 from bomd.learn.backbone import Network
@@ -50,6 +51,7 @@ class Context:
         fit: How the classifier will be trained, which also names the backbone.
         stages: Where long work is kept, so that it is done once and survives a crash.
         noise: What the recipe's noise did to the training labels; nothing where it adds none.
+        known: Rates of false alarms and misses that somebody measured.
     """
 
     images: Images
@@ -58,6 +60,7 @@ class Context:
     seed: int
     stages: Stages
     noise: NoiseLevel = NoiseLevel()
+    known: Known | None = None
 
     def buffer(self, shape: Sequence[int]) -> Tensor:
         """A tensor of zeros on the device, for per-sample memory; return it from `buffers` to have it saved."""

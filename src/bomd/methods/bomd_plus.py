@@ -48,6 +48,7 @@ class BomdPlus(Method):
         neighbours: int = 30,
         soften: bool = True,
         weigh: bool = True,
+        shown: int = 0,
     ) -> None:
         """Take the settings.
 
@@ -59,6 +60,7 @@ class BomdPlus(Method):
             neighbours: Images that vote.
             soften: Where errors sit in whole images, learn the probability that a class is there; off, the given label.
             weigh: Count suspect images for less; off, all alike.
+            shown: Nearest images that are recorded for people to look at, where none vote.
         """
         if folds < 2:
             raise InputError(f"bomd-plus.folds is {folds}, but at least 2 are needed.")
@@ -68,6 +70,7 @@ class BomdPlus(Method):
             raise InputError(f"bomd-plus.votes is {votes:g}, but must lie from 0 to 1.")
         self.evidence, self.folds, self.effort = evidence, folds, effort
         self.votes, self.neighbours, self.soften, self.weigh = votes, neighbours, soften, weigh
+        self.shown = shown
         self.weights: Tensor | None = None  # (N, 1) or (N, C), of mean 1
 
     def check(self, train: LabelTable) -> None:
@@ -80,7 +83,7 @@ class BomdPlus(Method):
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         self.check(train)
         scores, features, fold_of, history = self._judge(train, context)
-        opinion, posterior, rates = form_opinion(scores, train, fixed=train.confirmed)
+        opinion, posterior, rates = form_opinion(scores, train, fixed=train.confirmed, known=context.known)
         # Errors that fall on any image leave the order of images right on average, and softening by evidence from
         # half of the images would only teach the classifier what that evidence believed.
         softened = self.soften and rates.affected < 1
@@ -89,8 +92,9 @@ class BomdPlus(Method):
         weight = posterior.weight if self.weigh else np.ones(len(train), dtype=np.float32)
         targets = posterior.truth if softened else train.values
         neighbours = None
-        if self.votes:
-            neighbours = self._voters(features, fold_of, context)
+        if self.votes or self.shown:
+            neighbours = self._nearest(features, fold_of, context)
+        if self.votes and neighbours is not None:
             said = vote(targets, neighbours.indices, posterior.weight)
             said = np.where(np.isnan(train.values) | np.isnan(said), targets, said)
             targets = ((1 - self.votes) * targets + self.votes * said).astype(np.float32)
@@ -139,15 +143,16 @@ class BomdPlus(Method):
         )
         return scores_of(flat.reshape(len(flat), learner.descriptors, -1), space.vectors), flat, fold_of, history
 
-    def _voters(self, features: Floats, fold_of: NDArray[np.intp], context: Context) -> Neighbours:
+    def _nearest(self, features: Floats, fold_of: NDArray[np.intp], context: Context) -> Neighbours:
         """The nearest images of each image, among those that the same network did not see either."""
+        count = min(self.neighbours if self.votes else self.shown, int(np.bincount(fold_of).min()) - 1)
         lengths = np.linalg.norm(features, axis=1, keepdims=True)
         unit = (features / np.where(lengths > 0, lengths, 1))[:, None]
-        indices = np.full((len(features), self.neighbours), -1, dtype=np.int64)
-        distances = np.full((len(features), self.neighbours), np.inf, dtype=np.float32)
+        indices = np.full((len(features), count), -1, dtype=np.int64)
+        distances = np.full((len(features), count), np.inf, dtype=np.float32)
         for number in range(self.folds):
             rows = np.flatnonzero(fold_of == number)
-            found = nearest_images(unit[rows], self.neighbours, device=context.fabric.device)
+            found = nearest_images(unit[rows], count, device=context.fabric.device)
             indices[rows], distances[rows] = rows[found.indices], found.distances
         return Neighbours(indices, distances)
 

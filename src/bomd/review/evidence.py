@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from bomd.clean.relabel import neighbour_mean
-from bomd.data.datasets import DATASETS
+from bomd.clean.vote import vote
 from bomd.data.images import Pixels
 from bomd.data.store import Store, open_store
 from bomd.errors import InputError
 from bomd.files import read_json
-from bomd.measure.proposals import propose
-from bomd.measure.records import LabelRecord
-from bomd.measure.suspicion import suspicion_of
+from bomd.measure.records import LabelRecord, load_record
 from bomd.tables import LabelTable, Text
 
 UNKNOWN = -1  # a label that nobody has given
@@ -35,14 +32,13 @@ class Evidence:
 
     Attributes:
         directory: The run.
-        record: Its labels, flags, neighbours and scores.
+        record: Its labels, opinion, flags, neighbours and scores.
         store: Its packed images.
         places: (N) row of each image in the store.
         given: (N, C) 1, 0 or `UNKNOWN`.
-        proposed: (N, C) likewise; it differs from `given` on queued images alone.
+        proposed: (N, C) likewise, by the opinion of the run.
         votes: (N, C) share of the neighbours that have the class; NaN where there is none.
         rows: (Q) the images to review.
-        suspicion: (N) at least 0; the most suspect image has the highest.
         originals: Whether the image files that the record names are shown where they are there.
     """
 
@@ -54,7 +50,6 @@ class Evidence:
     proposed: Labels
     votes: NDArray[np.float32] | None
     rows: NDArray[np.intp]
-    suspicion: NDArray[np.float32]
     originals: bool = True
 
     def __len__(self) -> int:
@@ -73,6 +68,23 @@ class Evidence:
     def patients(self) -> Text | None:
         """(N) who the images show."""
         return patients_of(self.record.given)
+
+    @property
+    def expected(self) -> NDArray[np.float32]:
+        """(N) how many labels are expected to be wrong."""
+        return self.record.opinion.expected
+
+    @functools.cached_property
+    def suspicion(self) -> NDArray[np.float32]:
+        """(N) above 0, strictly falling along the order of review: place k gets the k-th highest number expected.
+
+        Equal numbers would lose the order, so each is at least the next smaller float below the one before.
+        """
+        rank, N = self.record.opinion.rank, len(self)
+        falling = np.sort(self.expected.astype(np.float32))[::-1].copy()
+        bits = falling.view(np.int32).astype(np.int64) + N  # of floats from 0 on, these grow with them
+        strict = np.minimum.accumulate(bits + np.arange(N)) - np.arange(N)
+        return np.asarray(strict.astype(np.int32).view(np.float32)[rank - 1])
 
     @property
     def added(self) -> NDArray[np.bool_]:
@@ -100,19 +112,15 @@ class Evidence:
 
     def facts(self, row: int) -> dict[str, Any]:
         """All that is known about one image, as plain values; a number that is not known is None."""
-        record, flags = self.record, self.record.flags
-        scores = None if record.scores is None else record.scores[row]
-        ranks = None if scores is None else (np.argsort(np.argsort(-scores, kind="stable")) + 1).tolist()
+        record = self.record
         labels = [
             {
                 "given": int(self.given[row, column]),
                 "proposed": int(self.proposed[row, column]),
-                "soft": _number(record.proposed.values, row, column),
+                "wrong": _number(record.opinion.wrong, row, column),
+                "learnt": bool(record.opinion.learnt[column]),
                 "votes": _number(self.votes, row, column),
-                "score": _number(record.scores, row, column),
-                "rank": None if ranks is None else ranks[column],
                 "classifier": _number(record.classifier, row, column),
-                "suspicion": None if flags is None else _number(flags.entry, row, column),
             }
             for column in range(len(self.classes))
         ]
@@ -120,7 +128,7 @@ class Evidence:
             "number": row,
             "id": str(record.given.ids[row]),
             "patient": self.patient(row),
-            "margin": None if flags is None else _number(flags.margin[:, None], row, 0),
+            "place": int(record.opinion.rank[row]),
             "labels": labels,
             "neighbours": [
                 {
@@ -147,25 +155,6 @@ def only_run(place: Path) -> Path:
     if len(found) > 1:
         raise InputError(f"{len(found)} runs are in {place}, such as {found[0]} and {found[1]}: name one of them.")
     return found[0] if found else place
-
-
-def load_record(directory: Path) -> LabelRecord:
-    """The labels of a run, with patients as its table names them.
-
-    A run puts the name of the dataset or the folder of the table before the names of its patients, to tell those of
-    several tables apart. That says nothing to a reviewer and has no place in a file that is passed on.
-    """
-    record = LabelRecord.load(directory / "labels.npz")
-    if record.given.patients is None or not (directory / "config.json").is_file():
-        return record
-    try:
-        train = read_json(directory / "config.json")["config"]["train"]
-        people = DATASETS[train["dataset"]].people or str(train["root"])
-    except (KeyError, TypeError):  # such as a mixture, whose patients need their origin
-        return record
-    folder = f"{people}:"
-    patients = [str(patient).removeprefix(folder) for patient in record.given.patients]
-    return replace(record, given=replace(record.given, patients=np.asarray(patients, dtype=np.str_)))
 
 
 def patients_of(table: LabelTable) -> Text | None:
@@ -199,15 +188,13 @@ def open_evidence(directory: Path, *, originals: bool | None = None) -> Evidence
     given = _hard(record.given.values)
     votes = None
     if record.neighbours is not None:
-        votes = neighbour_mean(record.given.values, record.neighbours).astype(np.float32)
-    proposed = _propose(record, given)
-    queued = record.flags.noisy if record.flags is not None else (proposed != given).any(axis=1)
-    rows = np.flatnonzero(queued)
+        votes = vote(record.given.values, record.neighbours, np.ones(len(given))).astype(np.float32)
+    proposed = _hard(record.opinion.proposed)
+    rows = np.flatnonzero(record.flagged | (proposed != given).any(axis=1))
     if not len(rows):
         raise InputError(f"Nothing to review in {directory}: no image is flagged and no label is to change.")
-    suspicion = _suspicion(record)
     places = store.rows(record.given.ids)
-    return Evidence(directory, record, store, places, given, proposed, votes, rows, suspicion, originals is not False)
+    return Evidence(directory, record, store, places, given, proposed, votes, rows, originals is not False)
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
@@ -233,41 +220,11 @@ def _hard(values: NDArray[np.float32]) -> Labels:
     return np.where(np.isnan(values), UNKNOWN, values >= 0.5).astype(np.int8)
 
 
-def _propose(record: LabelRecord, given: Labels) -> Labels:
-    """(N, C) a yes or no for every label of a flagged image, the same as in the table of an audit.
-
-    Without neighbours nobody voted, and a soft label of at least 0.5 is a yes. An unknown label stays unknown.
-    """
-    if record.neighbours is not None and record.flags is not None:
-        return _hard(propose(record))
-    proposed = _hard(record.proposed.values)
-    proposed[given == UNKNOWN] = UNKNOWN
-    if record.flags is not None:
-        proposed[~record.flags.noisy] = given[~record.flags.noisy]
-    return proposed
-
-
-def _suspicion(record: LabelRecord) -> NDArray[np.float32]:
-    """(N) at least 0, as `bomd audit` orders images: by label scores if there are any, else by votes.
-
-    Without both: how far the margin is below 0; without flags: how far given and proposed labels are apart.
-    """
-    if (record.scores is not None and record.classifier is not None) or record.neighbours is not None:
-        return suspicion_of(record).image
-    if record.flags is not None:
-        return np.clip(-np.nan_to_num(record.flags.margin), 0, None).astype(np.float32)
-    return np.asarray(np.nansum(np.abs(record.given.values - record.proposed.values), axis=1), dtype=np.float32)
-
-
 def _check(record: LabelRecord, directory: Path) -> None:
-    shape = record.given.values.shape
-    for name, column in (("scores", record.scores), ("classifier", record.classifier)):
-        if column is not None and column.shape != shape:
-            raise InputError(f"{directory / 'labels.npz'} is damaged: {name} have shape {column.shape}, not {shape}.")
-    rows = record.neighbours
+    rows, count = record.neighbours, len(record.given)
     if rows is None:
         return
-    if rows.ndim != 2 or len(rows) != shape[0] or (rows.size and not -1 <= rows.min() <= rows.max() < shape[0]):
+    if rows.ndim != 2 or len(rows) != count or (rows.size and not -1 <= rows.min() <= rows.max() < count):
         raise InputError(f"{directory / 'labels.npz'} is damaged: neighbours {rows.shape} do not fit.")
 
 

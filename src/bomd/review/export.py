@@ -19,8 +19,9 @@ from bomd.data.cells import harmless
 from bomd.data.datasets.corrected import DETAILS, details_beside, details_text, read_details
 from bomd.errors import InputError
 from bomd.files import write_text
+from bomd.measure.records import load_record
 from bomd.review.decisions import FILE, JUDGEMENTS, Event, current, read_events
-from bomd.review.evidence import load_record, patients_of
+from bomd.review.evidence import patients_of
 from bomd.tables import LabelTable
 
 PLACES = ("id", "patient")  # columns of a table that no user gave, before those of the classes

@@ -1,4 +1,4 @@
-"""What to look at next: flagged images in order of suspicion, which decisions on their neighbours raise or lower."""
+"""What to look at next: flagged images in the order of the run, raised or lowered by decisions on neighbours."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from bomd.review.decisions import ACTIONS, JUDGEMENTS, Event
 from bomd.review.evidence import UNKNOWN, Evidence, Labels
 
 KINDS = ("any", "added", "removed", "both", "none")
+ORDERS = ("image", "label")
 STATES = ("open", "decided", "skipped", "all")
 OPEN, SKIPPED = 0, 1 + ACTIONS.index("skip")
 PRIOR = 2  # reviewed neighbours that it takes until they weigh half
@@ -32,12 +33,14 @@ class Filter:
             it, and "none" that the class stays.
         text: Only images whose id or patient contains this, in any case.
         state: Only images that the reviewer has not decided (skipped ones come last), has decided or has skipped.
+        order: By all labels of an image together, or by its most doubtful one, that of `column` if there is one.
     """
 
     column: int | None = None
     kind: str = "any"
     text: str = ""
     state: str = "open"
+    order: str = "image"
 
 
 class Queue:
@@ -55,12 +58,19 @@ class Queue:
         given = evidence.record.given
         self._texts = np.char.lower(np.char.add(np.char.add(given.ids, "\n"), given.groups)[self.rows])
         self._links = _links(evidence.record.neighbours, len(evidence))
+        self.doubts = functools.lru_cache(maxsize=256)(self._doubts)
         self.matching = functools.lru_cache(maxsize=256)(self._matching)
 
     def linked(self, row: int) -> NDArray[np.intp]:
         """Rows that are neighbours of this one, or that have it among theirs."""
         starts, ends = self._links
         return ends[starts[row] : starts[row + 1]]
+
+    def _doubts(self, column: int | None) -> NDArray[np.float32]:
+        """(Q) probability that the most doubtful label of an image is wrong, or that of one class."""
+        record = self.evidence.record
+        columns = record.given.findings if column is None else [column]
+        return np.asarray(np.nan_to_num(record.opinion.wrong[self.rows][:, columns]).max(axis=1, initial=0))
 
     def _matching(self, column: int | None, kind: str, text: str) -> NDArray[np.bool_]:
         """(N) rows that a filter lets through, whatever has been decided."""
@@ -92,7 +102,7 @@ class Desk:
         self.decided = self.skipped = 0
         self._history: list[Event] = []
         self._on_image: dict[int, list[Event]] = defaultdict(list)
-        self._order: NDArray[np.intp] | None = None
+        self._orders: dict[tuple[str, int | None], NDArray[np.intp]] = {}
 
     def apply(self, event: Event) -> None:
         """Take a saved event into account; events must come in the order of the journal."""
@@ -109,7 +119,7 @@ class Desk:
         self._count(row, before, -1)
         self._count(row, after, +1)
         self.state[row] = OPEN if after is None else 1 + ACTIONS.index(after.action)
-        self._order = None
+        self._orders.clear()
 
     def decision(self, row: int) -> Event | None:
         """What the reviewer last decided about an image."""
@@ -127,8 +137,8 @@ class Desk:
     def lift(self) -> NDArray[np.float64]:
         """(Q) between -1 and 1: how reviewed neighbours move an image of the queue.
 
-        With a neighbours changed and k confirmed it is (a - k) / (a + k + 2): one changed neighbour raises
-        suspicion by a third, many at most double it; confirmed ones lower it towards nothing.
+        With a neighbours changed and k confirmed it is (a - k) / (a + k + 2): one changed neighbour raises what is
+        expected by a third, many at most double it; confirmed ones lower it towards nothing.
         """
         return np.asarray(self._lift(self.queue.rows))
 
@@ -136,16 +146,18 @@ class Desk:
         changed, kept = self.changed[rows], self.kept[rows]
         return (changed - kept) / (changed + kept + float(PRIOR))
 
-    def order(self) -> NDArray[np.intp]:
+    def order(self, by: str = "image", column: int | None = None) -> NDArray[np.intp]:
         """(Q) rows, the most suspicious first, skipped ones last; equals keep the order of the run."""
-        if self._order is None:
-            rows = self.queue.rows
-            self._order = in_order(self.queue.suspicion * (1 + self.lift()), self.state[rows] == SKIPPED, rows)
-        return self._order
+        key = (by, column if by == "label" else None)
+        if key not in self._orders:
+            rows, queue = self.queue.rows, self.queue
+            scores = queue.suspicion if by == "image" else queue.doubts(column)
+            self._orders[key] = in_order(scores * (1 + self.lift()), self.state[rows] == SKIPPED, rows)
+        return self._orders[key]
 
     def find(self, wanted: Filter) -> NDArray[np.intp]:
         """Rows of the queue that a filter lets through, in order."""
-        order = self.order()
+        order = self.order(wanted.order, wanted.column)
         kept = self.queue.matching(wanted.column, wanted.kind, wanted.text)[order]
         state = self.state[order]
         if wanted.state == "open":
@@ -169,7 +181,7 @@ class Desk:
             "number": int(row),
             "id": str(given.ids[row]),
             "patient": queue.evidence.patient(row),
-            "suspicion": round(float(queue.evidence.suspicion[row]), 2),
+            "expected": round(float(queue.evidence.expected[row]), 4),
             "lift": round(float(self._lift(row)), 2),
             "kind": KINDS[queue.kind[row]],
             "added": np.flatnonzero(queue.added[row]).tolist(),

@@ -36,7 +36,7 @@ from bomd.review.export import as_details, as_table, merge
 from bomd.review.guard import LARGEST_BODY, Guard
 from bomd.review.heat import HeatMaps
 from bomd.review.pictures import Pictures
-from bomd.review.queue import KINDS, OPEN, STATES, Desk, Filter, Queue, plain_labels, replay
+from bomd.review.queue import KINDS, OPEN, ORDERS, STATES, Desk, Filter, Queue, plain_labels, replay
 from bomd.tables import NO_FINDING
 
 PAGES = Path(__file__).parent / "pages"
@@ -103,10 +103,10 @@ class Pages:
                 "reviewers": sorted(self.desks),
                 "nothing": classes.index(NO_FINDING) if NO_FINDING in classes else None,
                 "packed": self.evidence.store.size,
+                "reasons": record.opinion.reasons,
                 "has": {
                     "patients": self.evidence.patients is not None,
                     "files": record.given.paths is not None,
-                    "scores": record.scores is not None,
                     "classifier": record.classifier is not None,
                     "votes": self.evidence.votes is not None,
                     "heat": self.heat.possible,
@@ -237,13 +237,15 @@ class Pages:
 
     def _filter(self, request: Request) -> Filter:
         query = request.query_params
-        column, kind, state, text = (query.get(name) for name in ("class", "kind", "state", "text"))
+        column, kind, state, text, order = (query.get(name) for name in ("class", "kind", "state", "text", "order"))
         if (kind or KINDS[0]) not in KINDS or (state or STATES[0]) not in STATES:
             raise HTTPException(400, f"'kind' is one of {', '.join(KINDS)}; 'state' is one of {', '.join(STATES)}.")
+        if (order or ORDERS[0]) not in ORDERS:
+            raise HTTPException(400, f"'order' is one of {', '.join(ORDERS)}.")
         if len(text or "") > LONGEST_TEXT:
             raise HTTPException(400, f"'text' may have {LONGEST_TEXT} characters.")
         place = _whole(column, "class", len(self.evidence.classes) - 1) if column else None
-        return Filter(place, kind or KINDS[0], text or "", state or STATES[0])
+        return Filter(place, kind or KINDS[0], text or "", state or STATES[0], order or ORDERS[0])
 
     def _row(self, request: Request) -> int:
         return _whole(request.path_params["number"], "image", len(self.evidence) - 1, missing=404)

@@ -4,7 +4,7 @@
 const place = (id) => document.getElementById(id);
 const PAGE = 50;
 const KEY = "bomd-reviewer";
-const FILTERS = { class: "filter-class", kind: "filter-kind", state: "filter-state", text: "filter-text" };
+const FILTERS = { class: "filter-class", kind: "filter-kind", state: "filter-state", text: "filter-text", order: "filter-order" };
 const DONE = { accept: "accepted", keep: "kept as given", edit: "edited", skip: "skipped" };
 
 const state = {
@@ -99,8 +99,8 @@ function queueLine(item) {
   const side = button.appendChild(make("span", "side"));
   const number = side.appendChild(make("span", "suspicion"));
   if (item.lift) number.append(make("span", item.lift > 0 ? "rise" : "fall", item.lift > 0 ? "↑" : "↓"));
-  number.append(item.suspicion.toFixed(1));
-  number.title = `Suspicion: how badly the given labels fit the image${item.lift ? `; ${item.lift > 0 ? "raised" : "lowered"} by your decisions on similar images` : ""}`;
+  number.append(item.expected.toFixed(1));
+  number.title = `Labels expected to be wrong${item.lift ? `; ${item.lift > 0 ? "raised" : "lowered"} by your decisions on similar images` : ""}`;
   if (item.action) side.append(make("span", `mark ${item.action}`, DONE[item.action].split(" ")[0]));
   button.addEventListener("click", () => guarded(() => visit(item.number), true));
   return line;
@@ -149,8 +149,7 @@ async function visit(number, remember = true) {
 
 function factsOf(image) {
   const facts = image.patient === null ? [] : [`Patient ${image.patient}`];
-  facts.push(`suspicion ${image.suspicion.toFixed(1)}`);
-  if (image.margin !== null) facts.push(`margin ${image.margin.toFixed(2)}`);
+  facts.push(`place ${image.place.toLocaleString("en")}`, `${image.expected.toFixed(1)} labels expected to be wrong`);
   if (state.run.has.files && !image.picture.original) facts.push(`packed picture, ${state.run.packed} px`);
   return facts;
 }
@@ -219,9 +218,10 @@ function labelLine(label, column) {
   cells[1].className = "name";
   cells[2].append(sign(label.given));
   cells[3].append(sign(label.proposed));
-  if (label.votes !== null) cells[3].append(meter(label.votes, `${Math.round(100 * label.votes)}%`));
-  cells[4].textContent = label.rank === null ? "–" : label.rank;
-  if (label.score !== null) cells[4].title = `score ${label.score.toFixed(3)}`;
+  if (label.votes !== null) cells[3].title = `${Math.round(100 * label.votes)}% of the nearest images have it`;
+  if (label.wrong === null) cells[4].textContent = "–";
+  else cells[4].append(meter(label.wrong, label.wrong.toFixed(2)));
+  if (!label.learnt) cells[4].title = "Not learnt: too few labels, or evidence near chance";
   if (label.classifier === null) cells[5].textContent = "–";
   else cells[5].append(meter(label.classifier, label.classifier.toFixed(2)));
   const value = state.labels[column];
@@ -564,6 +564,7 @@ async function start() {
       place(id).append(option);
     }
   });
+  place("reasons").textContent = state.run.reasons.join(" ");
   document.querySelector(".where").hidden = !state.run.has.heat;
   if (!state.run.has.patients) place("filter-text-name").textContent = "Image";
   const saved = JSON.parse(sessionStorage.getItem("bomd-filters") || "{}");

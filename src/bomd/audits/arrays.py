@@ -1,0 +1,121 @@
+"""Files of a user's own that stand in for training: features, probabilities, and rates of wrong labels."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bomd.clean.rates import known_rates
+from bomd.errors import InputError
+from bomd.tables import NO_FINDING, Floats, Text, rows_of
+
+COLUMNS = ("class", "miss", "false_alarm")  # of a table of rates
+
+
+def read_features(file: Path, ids: Text, rows: Sequence[int], records: int) -> Floats:
+    """(N, D) embeddings of the images with these ids.
+
+    Args:
+        file: `.npy` with one row for each record of the label file, or `.npz` with "ids" and "features".
+        ids: (N) of the images that are audited.
+        rows: (N) their records.
+        records: of the label file.
+    """
+    return _rows(file, "features", ids, rows, records)[0]
+
+
+def read_probabilities(
+    file: Path, ids: Text, rows: Sequence[int], records: int, given: Sequence[str], judged: Sequence[str]
+) -> Floats:
+    """(N, C) any model's probabilities that each class is labelled, best by a model that never saw the image.
+
+    Args:
+        file: `.npy` with one row for each record of the label file and one column for each class, in their order; or
+            `.npz` with "ids", "probabilities" and maybe "classes", the names of its columns.
+        ids: (N) of the images that are audited.
+        rows: (N) their records.
+        records: of the label file.
+        given: The classes of the label file.
+        judged: The C classes that are judged: the same, and maybe "No Finding", which follows from the others.
+    """
+    values, named = _rows(file, "probabilities", ids, rows, records)
+    names = [str(name) for name in named["classes"]] if "classes" in named else list(given)
+    if values.shape[1] != len(names):
+        raise InputError(f"{file} has {values.shape[1]} columns of probabilities for {len(names)} classes.")
+    if not ((values >= 0) & (values <= 1)).all():
+        raise InputError(f"Probabilities in {file} must lie from 0 to 1, not {values.min():g} to {values.max():g}.")
+    missing = [name for name in given if name not in names]
+    if missing:
+        raise InputError(
+            f"{file} has no probabilities of {missing[0]!r}: its classes are {', '.join(map(repr, names))}."
+        )
+    columns = {name: values[:, names.index(name)] for name in given}
+    if NO_FINDING not in columns:
+        columns[NO_FINDING] = np.prod(1 - np.stack(list(columns.values()), axis=1), axis=1)
+    return np.stack([columns[name] for name in judged], axis=1)
+
+
+def read_rates(file: Path, classes: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Rates of wrong labels that somebody measured, by class.
+
+    Args:
+        file: CSV with the columns `class`, `miss` (share of the present findings that are not labelled) and
+            `false_alarm` (share of the absent ones that are labelled); a blank is not known.
+        classes: That may occur.
+    """
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"Cannot read rates from {file}: {' '.join(str(error).split())}") from error
+    lines = csv.DictReader(io.StringIO(text, newline=""))
+    if set(lines.fieldnames or ()) != set(COLUMNS):
+        headings = ", ".join(map(repr, lines.fieldnames or ())) or "none"
+        raise InputError(f"{file} has the columns {headings}: it needs {', '.join(COLUMNS)}.")
+    found: dict[str, dict[str, float]] = {}
+    for line in lines:
+        name = (line["class"] or "").strip()
+        if name in found:
+            raise InputError(f"{file} has two rows for {name!r}.")
+        try:
+            found[name] = {kind: float(cell) for kind in COLUMNS[1:] if (cell := (line[kind] or "").strip())}
+        except ValueError:
+            raise InputError(f"{file}: a rate of {name!r} is not a number.") from None
+    if not any(found.values()):
+        raise InputError(f"{file} holds no rates.")
+    known_rates(found, classes)
+    return {name: kinds for name, kinds in found.items() if kinds}
+
+
+def _rows(
+    file: Path, what: str, ids: Text, rows: Sequence[int], records: int
+) -> tuple[Floats, dict[str, NDArray[Any]]]:
+    """(N, D) numbers of the audited images, and whatever else the file names."""
+    try:
+        loaded = np.load(file, allow_pickle=False)
+        named = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else None
+    except Exception as error:  # numpy and zipfile raise many kinds for a damaged file
+        raise InputError(f"Cannot read {what} from {file}: {' '.join(str(error).split())}") from error
+    if named is not None:
+        if not {"ids", what} <= set(named):
+            raise InputError(f"{file} holds {', '.join(named) or 'nothing'}: it needs 'ids' and {what!r}.")
+        values, names = named[what], named["ids"].astype(np.str_)
+        if names.ndim != 1 or len(names) != len(values):
+            raise InputError(f"{file}: {names.shape} ids for {len(values)} rows of {what}.")
+    else:
+        values, names = loaded, None
+    if values.ndim != 2 or not values.size or not np.issubdtype(values.dtype, np.number):
+        shape = f"{values.dtype} of shape {values.shape}"
+        raise InputError(f"{what.capitalize()} in {file} are {shape}; expected numbers (N, D).")
+    if names is None and len(values) != records:
+        raise InputError(f"{file} has {len(values)} rows of {what} for {records} rows of labels; use .npz with ids.")
+    chosen = (values[list(rows)] if names is None else values[rows_of(names, ids)]).astype(np.float32)
+    finite = np.isfinite(chosen).all(axis=1)
+    if not finite.all():
+        raise InputError(f"{what.capitalize()} of image {str(ids[np.argmin(finite)])!r} in {file} are not finite.")
+    return np.asarray(chosen, dtype=np.float32), named or {}

@@ -1,0 +1,100 @@
+"""An audit without a network: features or probabilities that somebody has judge the labels."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bomd import progress, runs
+from bomd.clean.calibrate import LEAST, logistic
+from bomd.clean.graph import nearest_images
+from bomd.clean.heads import FOLDS, cross_fit_heads
+from bomd.clean.opinion import form_opinion
+from bomd.clean.rates import known_rates
+from bomd.config import Config
+from bomd.data import datasets
+from bomd.data.store import Store
+from bomd.files import write_json
+from bomd.measure.evaluate import evaluate
+from bomd.measure.experiment import pack_images, skipped_images
+from bomd.measure.records import REVIEWED, LabelRecord, choose_examples, save_predictions
+from bomd.methods.bomd_plus import as_flags
+from bomd.tables import Floats, LabelTable, Text, rows_of
+
+Kind = Literal["features", "probabilities"]  # where a run says how it was made, instead of a method
+NEIGHBOURS = 10  # images with the nearest features, to be looked at
+
+
+def run_untrained(config: Config, values: Floats, ids: Text, root: Path) -> runs.Run:
+    """Judge labels by what is given, and leave a run directory like any other.
+
+    Args:
+        config: Its `train` names the labels; its method is the kind of the values.
+        values: (N, D) features, or (N, C) probabilities of the classes.
+        ids: (N) their images.
+        root: As for `bomd.measure.experiment.run`.
+    """
+    started = time.time()
+    this = runs.start(root, config)
+    if this.finished:
+        progress.say(f"{this.directory} is finished already; delete it to run again")
+        return this
+    labels, dataset = datasets.read(config.train, "train")
+    source = pack_images(labels, dataset, config, runs.Stages(root / "stages"), torch.device("cpu"))
+    given, own = source.labels, values[rows_of(ids, source.labels.ids)]
+    if config.method == "features":
+        scores, neighbours = judge_by_features(own, given, config.seed)
+        note = f"Logistic heads on the features that were given, fitted on {FOLDS - 1} of {FOLDS} parts of the patients"
+        note += ", judge the labels of the part left out."
+    else:
+        clipped = np.clip(own.astype(np.float64), LEAST, 1 - LEAST)
+        scores, neighbours = logistic(clipped).astype(np.float32), None
+        note = "Probabilities that were given judge the labels, as if their model never saw them."
+    opinion, posterior, _ = form_opinion(
+        scores, given, fixed=given.confirmed, known=known_rates(config.rates, given.classes)
+    )
+    record = LabelRecord(
+        given,
+        given.replace(posterior.truth),
+        opinion,
+        flags=as_flags(opinion),
+        neighbours=neighbours,
+        scores=scores,
+    )
+    notes = [note, *opinion.reasons, *skipped_images({"train": source})]
+    _write(this, record, source.store, config, started, notes)
+    return this
+
+
+def judge_by_features(features: Floats, given: LabelTable, seed: int) -> tuple[Floats, NDArray[np.int64]]:
+    """(N, C) scores by heads that never saw the patient, and (N, K) the nearest images to look at."""
+    scores = cross_fit_heads(features, given.values, given.groups, seed=seed).astype(np.float32)
+    lengths = np.linalg.norm(features, axis=1, keepdims=True)
+    unit = features / np.where(lengths > 0, lengths, np.float32(1))
+    return scores, nearest_images(unit[:, None], min(NEIGHBOURS, len(given) - 1)).indices
+
+
+def _write(this: runs.Run, record: LabelRecord, store: Store, config: Config, started: float, notes: list[str]) -> None:
+    """All files of a run; what nobody trained or tested is empty."""
+    record.save(this.directory / "labels.npz")
+    choose_examples(record, store, config.seed, REVIEWED).save(this.directory / "examples.npz")
+    save_predictions(this.directory / "predictions.npz", {}, {})
+    runs.write_lines(this.directory / "metrics.jsonl", [])
+    runs.remember_images(this, store.directory, store.size, store.fingerprint)
+    write_json(this.directory / "environment.json", runs.environment("cpu", started))
+    facts = {
+        "format": runs.FORMAT,
+        "name": config.name,
+        "method": config.method,
+        "seed": config.seed,
+        "notes": notes,
+        "images": {"train": len(record.given)},
+        "seconds": round(time.time() - started, 1),
+        "images_presented": 0,
+    }
+    write_json(this.directory / "result.json", facts | evaluate(record, {}, {}, config.minimum_positives))
