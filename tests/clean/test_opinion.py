@@ -178,6 +178,10 @@ def test_confirmed_labels_and_known_rates() -> None:
     found = form_opinion(scores, labels, fixed=fixed)[0]
     assert (found.wrong[fixed] == 0).all()
     assert (found.proposed[:, :8][fixed[:, :8]] == given[:, :8][fixed[:, :8]]).all()
+    nothing = np.zeros(given.shape, dtype=np.bool_)
+    nothing[:, 8] = True  # nobody may change what follows from the others, either
+    assert (free.proposed[:, 8] != given[:, 8]).any()
+    assert (form_opinion(scores, labels, fixed=nothing)[0].proposed[:, 8] == given[:, 8]).all()
     never = np.zeros(9)
     content = form_opinion(scores, labels, known=(never, never))[0]
     assert content.expected.max() == 0

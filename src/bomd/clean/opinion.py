@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,11 @@ def form_opinion(
         but = " but in the most suspect images" if told_on.any() else ""
         reasons.append(f"Nothing is proposed for {', '.join(unsaid)}{but}: too few labels, or evidence near chance.")
     judged = learnt[None] | told_on[:, None]
-    return decide(posterior, labels, learnt, judged, at_least, tuple(reasons)), posterior, rates
+    opinion = decide(posterior, labels, learnt, judged, at_least, tuple(reasons))
+    if fixed is not None:  # also "No Finding", which would follow from the others
+        kept = np.where(fixed, labels.values >= 0.5, opinion.proposed).astype(np.float32)
+        opinion = replace(opinion, proposed=kept)
+    return opinion, posterior, rates
 
 
 def decide(
