@@ -56,7 +56,7 @@ tuning: $(VENV)/.dev
 
 # Every number and picture in the README and docs that needs no data: about twenty minutes on 2 cores.
 results: $(VENV)/.demo
-	$(BIN)/bomd benchmark demo --methods bce,bomd --seeds 0,1,2 --results results/demo.jsonl
+	$(BIN)/bomd benchmark demo --methods bce,bomd,bomd-plus --seeds 0,1,2 --results results/demo.jsonl
 	$(BIN)/bomd benchmark demo --methods bomd --seeds 0,1,2 --set name=demo-short --set bomd.epochs=5 \
 		--results results/demo-short.jsonl
 	$(BIN)/bomd benchmark demo --methods bce --seeds 0,1,2 --set name=demo-clean --set noise.rows=0.0 \

@@ -236,7 +236,30 @@ HEAD = """# The successor: bomd-plus
 patient judge its labels. From that evidence and the labels alone it estimates how often labels are wrong and whether
 errors sit in whole images; every label then has a probability of being wrong. Where errors sit in whole images, the
 classifier learns the probability that a finding is there, and suspect images count for less; where they fall anywhere,
-labels are learnt as given, and the probabilities serve people who review. [How it works](how-it-works.md) has more.
+labels are learnt as given, and the probabilities serve people who review.
+
+## How a label is judged
+
+1. The patients are split in two. A network trained on one half scores the other: together the cost of one training.
+2. Logistic regression turns the scores of a class into p, the probability that the *given* label is positive.
+3. A finding cannot be a false alarm more often than it is given where it is least likely. So f, the rate of false
+   alarms, is at most the frequency of a class in the third of the images that look least like it; the rarest class
+   gives the closest bound, which all share. Misses, m, are taken to be a quarter as many, within 2 and 40 % of the positives.
+4. The probability of the *true* label is then t = (p - f) / (1 - f - m).
+5. If all errors fell on a share s of the images, with rates f/s and m/s there, labels of one image would be surprising
+   together. The share under which the labels are most likely is believed, if it explains them by at least .01 nats an
+   image better than s = 1.
+6. Bayes' rule gives the probability that an image is affected (with half of the evidence, since labels of an image
+   depend on each other), and that a label is wrong.
+7. A change is proposed from a probability of .6 on, for classes that the evidence tells apart by two standard errors.
+   Images are ordered by the chance that any finding is labelled wrongly.
+8. With s below 1 the classifier learns the probability that a finding is there, and an image counts for as much as it
+   is less suspect than an average one. With s = 1 it learns the given labels.
+
+Rates that somebody measured take the place of the estimates (`bomd audit --rates`). In Python: `form_opinion`, or its
+parts `calibrate`, `estimate_rates` and `judge`.
+
+## What was run
 
 Five seeds each, on one H200: 4,000 generated X-rays (the demo's recipe) and the real NIH subset at 64 px (`nih-64`).
 Noise (rows, labels) flips labels of a share of the rows; *report mining in 20 %* gives a fifth of the patients the

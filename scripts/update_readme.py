@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=ROOT / "runs")
     runs = parser.parse_args().runs
     replace_between("demo-results", (ROOT / "results" / "demo.md").read_text())
-    draw_flagged(next(iter(sorted(runs.glob("demo/bomd/seed0-*")))))
+    draw_flagged(next(iter(sorted(runs.glob("demo/bomd-plus/seed0-*")))))
 
 
 def replace_between(name: str, text: str) -> None:
@@ -37,37 +37,31 @@ def replace_between(name: str, text: str) -> None:
 
 
 def draw_flagged(run: Path) -> None:
-    """One flagged image with its given and proposed labels, and the images that voted."""
+    """Three images from the top of the order of review: what was given, what is proposed, and what is true."""
     record = LabelRecord.load(run / "labels.npz")
-    assert record.neighbours is not None
-    row = pick(record)
-    voters = [int(other) for other in record.neighbours[row, :6]]
-    pixels = phantom.render(record.given.ids[[row, *voters]], 256).numpy()
-    figure = plt.figure(figsize=(11.5, 3.7), facecolor="white", layout="constrained")
-    left, middle, right = figure.subfigures(1, 3, width_ratios=[3.3, 3.6, 4.6])
-    show(left.subplots(), pixels[0], "flagged: the given labels do not fit")
-    bars(middle.subplots(), record, row)
-    right.suptitle("its nearest images vote", fontsize=9)
-    for axis, other, picture in zip(right.subplots(2, 3).ravel(), voters, pixels[1:], strict=True):
-        names = [short(name) for name, value in labels(record, other) if value >= 0.5]
-        show(axis, picture, ", ".join(names[:2]) + (f" +{len(names) - 2}" if len(names) > 2 else ""), 7)
+    rows = pick(record)
+    pixels = phantom.render(record.given.ids[rows], 256).numpy()
+    figure = plt.figure(figsize=(11.5, 3.3), facecolor="white", layout="constrained")
+    for part, row, picture in zip(figure.subfigures(1, len(rows)), rows, pixels, strict=True):
+        left, right = part.subplots(1, 2, width_ratios=[1, 1.05])
+        place = int(record.opinion.rank[row])
+        show(left, picture, f"place {place} of {len(record.given):,} in the order of review")
+        bars(right, record, row)
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(PICTURE, dpi=100)
 
 
-def pick(record: LabelRecord) -> int:
-    """The flagged image whose labels improve most, among those with few enough labels to read: an illustration."""
+def pick(record: LabelRecord) -> list[int]:
+    """The first two images of the order of review that have few enough labels to read, and the first false alarm."""
     assert record.clean is not None
-    assert record.flags is not None
-    given, truth, proposed = record.given.values, record.clean.values, record.targets.values
-    gain = (np.abs(given - truth) - np.abs(proposed - truth)).sum(axis=1)
-    findings = truth[:, record.given.findings].sum(axis=1)
-    readable = record.flags.noisy & (given.sum(axis=1) <= 6) & (findings > 0)
-    return int(np.argmax(np.where(readable, gain, -np.inf)))
-
-
-def labels(record: LabelRecord, row: int) -> list[tuple[str, float]]:
-    return list(zip(record.given.classes, record.given.values[row].tolist(), strict=True))
+    given, truth = record.given.values, record.clean.values
+    changes = (record.opinion.proposed != given).any(axis=1)
+    readable = (given.sum(axis=1) <= 5) & changes
+    order = np.argsort(record.opinion.rank)
+    wrong = (given != truth).any(axis=1)
+    hits = [int(row) for row in order if readable[row] and wrong[row] and truth[row, record.given.findings].any()]
+    alarms = [int(row) for row in order if readable[row] and not wrong[row]]
+    return [*hits[:2], *alarms[:1]]
 
 
 def short(name: str) -> str:
@@ -81,22 +75,25 @@ def show(axis: plt.Axes, pixels: np.ndarray, title: str, size: int = 9) -> None:
 
 
 def bars(axis: plt.Axes, record: LabelRecord, row: int) -> None:
-    """Given and proposed labels of one image for the classes that matter; what is true is said beside them."""
+    """How likely each given or proposed label is to be wrong; a tick says which are."""
     assert record.clean is not None
-    given, truth, proposed = (table.values[row] for table in (record.given, record.clean, record.targets))
-    shown = np.flatnonzero((given > 0) | (truth > 0) | (proposed > 0.25))
-    shown = shown[np.argsort(-proposed[shown])][:9][::-1]
+    given, truth, better = record.given.values[row], record.clean.values[row], record.opinion.proposed[row]
+    shown = np.flatnonzero((given > 0) | (truth > 0) | (better != given))
+    shown = shown[np.argsort(-record.opinion.wrong[row, shown])][:8][::-1]
     places = np.arange(len(shown))
-    axis.barh(places + 0.2, given[shown], color="#E69F00", height=0.36, label="given")
-    axis.barh(places - 0.2, proposed[shown], color="#0072B2", height=0.36, label="proposed")
-    names = [short(record.given.classes[column]) + ("  (true)" if truth[column] else "") for column in shown]
+    changed = better[shown] != given[shown]
+    colours = ["#d55e00" if change else "#9aa5b1" for change in changed]
+    axis.barh(places, record.opinion.wrong[row, shown], color=colours, height=0.6)
+    words = {(1, 0): "take away", (0, 1): "add", (1, 1): "keep", (0, 0): "leave out"}
+    names = [
+        f"{short(record.given.classes[column])}: {words[int(given[column]), int(better[column])]}"
+        + ("  (right)" if better[column] == truth[column] else "  (wrong)")
+        for column in shown
+    ]
     axis.set_yticks(places, names, fontsize=8)
-    for label, column in zip(axis.get_yticklabels(), shown, strict=True):
-        label.set_fontweight("bold" if truth[column] else "normal")
     axis.set_xlim(0, 1)
-    axis.set_title("given and proposed labels", fontsize=9)
+    axis.set_title("how likely the given label is wrong", fontsize=8)
     axis.tick_params(axis="x", labelsize=7)
-    axis.legend(fontsize=7, frameon=False, loc="lower right")
     axis.spines[["top", "right"]].set_visible(False)
 
 

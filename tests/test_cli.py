@@ -31,9 +31,6 @@ TINY = [
     "test.south.count=120",
     "fit.epochs=2",
     "fit.batch=32",
-    "bomd.epochs=2",
-    "bomd.batch=32",
-    "bomd.neighbours=5",
 ]
 
 
@@ -118,7 +115,7 @@ class TestWholePath:
         for number in range(3):
             pixels = np.random.default_rng(number).integers(0, 255, (50, 40), dtype=np.uint8)
             Image.fromarray(pixels).save(tmp_path / f'x, "{number}".png')
-        run = next(demo.glob("demo/bomd/*"))
+        run = next(demo.glob("demo/bomd-plus/*"))
         assert bomd("predict", str(run), str(tmp_path), "-o", str(tmp_path / "scores.csv")) == 0
         rows = list(csv.DictReader((tmp_path / "scores.csv").open()))
         assert [Path(row["file"]).name for row in rows] == ['x, "0".png', 'x, "1".png', 'x, "2".png']
@@ -127,9 +124,9 @@ class TestWholePath:
     def test_a_changed_setting_is_another_run_and_shares_what_it_can(self, demo: Path, tmp_path: Path) -> None:
         root = tmp_path / "runs"
         shutil.copytree(demo, root)
-        assert bomd("run", "demo", "--runs", str(root), *sets(*TINY, "bomd.graph_weight=0.3")) == 0
-        assert len(list(root.glob("demo/bomd/*/result.json"))) == 2
-        assert len(list(root.glob("stages/descriptors-*"))) == 1
+        assert bomd("run", "demo", "--runs", str(root), *sets(*TINY, "bomd-plus.weigh=false")) == 0
+        assert len(list(root.glob("demo/bomd-plus/*/result.json"))) == 2
+        assert len(list(root.glob("stages/fold-*"))) == 2
         assert len(list(root.glob("stages/classifier-*"))) == 3
 
     def test_run_of_another_version_is_refused(
@@ -146,7 +143,7 @@ class TestWholePath:
 @pytest.mark.slow
 def test_killed_at_any_moment_it_ends_with_the_same_numbers(tmp_path: Path) -> None:
     """Kill -9 at three different moments, then let it finish; the result is that of a run left alone."""
-    command = [sys.executable, "-m", "bomd.cli", "run", "demo", *sets(*TINY, "fit.epochs=4", "bomd.epochs=4")]
+    command = [sys.executable, "-m", "bomd.cli", "run", "demo", *sets(*TINY, "fit.epochs=4")]
     start = time.perf_counter()
     subprocess.run([*command, "--runs", str(tmp_path / "whole")], check=True, capture_output=True)
     duration = time.perf_counter() - start

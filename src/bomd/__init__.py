@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     __version__: str
     from bomd.audits.audit import audit
+    from bomd.clean.calibrate import calibrate
     from bomd.clean.detect import detect, scores_of
     from bomd.clean.graph import nearest_images
     from bomd.clean.heads import cross_fit_heads
     from bomd.clean.neighbours import Neighbours
     from bomd.clean.opinion import form_opinion
+    from bomd.clean.posterior import judge
+    from bomd.clean.rates import estimate_rates
     from bomd.clean.relabel import relabel
+    from bomd.clean.vote import vote
     from bomd.config import Config
     from bomd.describe.labelspace import embed
     from bomd.describe.ranking import ranking_loss
@@ -33,16 +37,20 @@ _PLACES = {
     "Neighbours": "clean.neighbours",
     "Opinion": "tables",
     "audit": "audits.audit",
+    "calibrate": "clean.calibrate",
     "cross_fit_heads": "clean.heads",
     "detect": "clean.detect",
     "embed": "describe.labelspace",
+    "estimate_rates": "clean.rates",
     "form_opinion": "clean.opinion",
+    "judge": "clean.posterior",
     "load": "learn.model",
     "nearest_images": "clean.graph",
     "ranking_loss": "describe.ranking",
     "relabel": "clean.relabel",
     "run": "measure.experiment",
     "scores_of": "clean.detect",
+    "vote": "clean.vote",
     "write_report": "measure.report",
 }
 
@@ -57,16 +65,20 @@ __all__ = [
     "Neighbours",
     "Opinion",
     "audit",
+    "calibrate",
     "cross_fit_heads",
     "detect",
     "embed",
+    "estimate_rates",
     "form_opinion",
+    "judge",
     "load",
     "nearest_images",
     "ranking_loss",
     "relabel",
     "run",
     "scores_of",
+    "vote",
     "write_report",
 ]
 

@@ -50,7 +50,7 @@ def demo(root: Root = Path("runs"), overrides: Overrides = None) -> None:
     from bomd.measure import report as pages
     from bomd.measure.plan import configure
 
-    configs = [configure("demo", method, None, overrides or ()) for method in ("bce", "bomd")]
+    configs = [configure("demo", method, None, overrides or ()) for method in ("bce", "bomd-plus")]
     done = [experiment.run(config, root) for config in progress.track(configs, "runs")]
     _print_results(done, pages.write_report(done, root / configs[0].name / "report.html"))
 
