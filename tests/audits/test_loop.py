@@ -16,7 +16,7 @@ from bomd.review.evidence import open_evidence
 from bomd.review.export import write_reviewed
 from bomd.review.queue import plain_labels
 
-ROWS = 24
+ROWS = 120
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def place(tmp_path: Path) -> Path:
     """Two classes that features tell apart; images 0, 1, 12 and 13 have the label of the other."""
     (tmp_path / "images").mkdir()
     rng = np.random.default_rng(0)
-    truth = np.repeat([0, 1], ROWS // 2)
+    truth = np.arange(ROWS) % 24 // 12
     features = np.eye(2)[truth] + rng.normal(0, 0.05, (ROWS, 2))
     np.save(tmp_path / "features.npy", features.astype(np.float32))
     given = np.where(np.isin(np.arange(ROWS), (0, 1, 12, 13)), 1 - truth, truth)
@@ -37,7 +37,9 @@ def place(tmp_path: Path) -> Path:
 
 
 def audited(place: Path, table: Path, name: str) -> Audit:
-    return audit(table, place / "images", output=place / name, features=place / "features.npy")
+    rates = place / "rates.csv"
+    rates.write_text("class,miss,false_alarm\nMass,0.1,0.1\nEdema,0.1,0.1\n")
+    return audit(table, place / "images", output=place / name, features=place / "features.npy", rates=rates)
 
 
 def decide(found: Audit, image: str, action: str, person: str = "Ada") -> None:
@@ -63,11 +65,11 @@ def test_the_table_comes_back_as_it_was_and_decided_labels_stay(place: Path) -> 
     assert not second.flags.noisy[[0, 12]].any()
     assert second.flags.noisy[[1, 13]].all()
     assert np.array_equal(second.labels.values[12], second.record.given.values[12])
-    assert second.suspicion.rank[[0, 12]].min() > ROWS - 2
+    assert second.opinion.rank[[0, 12]].min() > ROWS - 2
     assert any("labels of 2 images are as people decided" in note for note in second.notes)
     with (second.directory / "labels_clean.csv").open(newline="", encoding="utf-8") as stream:
         line = list(csv.DictReader(stream, delimiter=";"))[12]
-    assert (line["flagged"], line["Mass suspicion"], line["Mass proposed"]) == ("0", "0", "1")
+    assert (line["flagged"], line["Mass wrong"], line["Mass proposed"]) == ("0", "0", "1")
 
     # A second review adds to the first: who decided what is not lost.
     decide(second, "i1.png", "accept", "Grace")

@@ -468,7 +468,7 @@ def test_files_are_shown_with_what_is_known_about_them(
     page.introduce("Ada")
     assert page.image() == str(given.ids[order[0]])
     assert browser.execute_script("return viewer.source.width") == 128
-    assert page.at("image-facts").text.startswith("suspicion")
+    assert page.at("image-facts").text.startswith("place")
     assert page.at("filter-text-name").text == "Image"
     page.press("n")
     page.wait(lambda: page.image() == str(given.ids[order[1]]), "second image")
