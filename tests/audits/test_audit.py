@@ -78,10 +78,10 @@ def test_the_table_is_described_once_and_progress_is_shown(
     root = planted[0]
     found = audit(root / "labels.csv", root / "images", output=tmp_path / "out", features=root / "features.npy")
     said = capsys.readouterr().err
-    assert said.count("60 rows of") == 1
+    assert said.count("120 rows of") == 1
     assert said.count("classes, one column each") == 1
-    assert "Packing images: 60 in" in said
-    assert repr(found).startswith("Audit: 6 of 60 images are flagged. Everything is in ")
+    assert "Packing images: 120 in" in said
+    assert repr(found).startswith("Audit: 12 of 120 images are flagged. About ")
     assert len(repr(found).splitlines()) == 2
 
 
