@@ -244,7 +244,8 @@ labels are learnt as given, and the probabilities serve people who review.
 2. Logistic regression turns the scores of a class into p, the probability that the *given* label is positive.
 3. A finding cannot be a false alarm more often than it is given where it is least likely. So f, the rate of false
    alarms, is at most the frequency of a class in the third of the images that look least like it; the rarest class
-   gives the closest bound, which all share. Misses, m, are taken to be a quarter as many, within 2 and 40 % of the positives.
+   gives the closest bound, which all share. Misses, m, are taken to be a quarter as many, within 2 and 40 % of the
+   positives.
 4. The probability of the *true* label is then t = (p - f) / (1 - f - m).
 5. If all errors fell on a share s of the images, with rates f/s and m/s there, labels of one image would be surprising
    together. The share under which the labels are most likely is believed, if it explains them by at least .01 nats an
