@@ -60,6 +60,10 @@ def review(
 def decisions(
     run: RunDirectory,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the reviewed labels go.")] = None,
+    rates: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write how often labels are wrong, for `audit --rates`."),
+    ] = None,
 ) -> None:
     """Write your own table with the labels that people decided on, and say how far reviewers agree.
 
@@ -76,6 +80,10 @@ def decisions(
 
     run = only_run(run)
     reviewed, path = write_reviewed(run, out)
+    if rates is not None:
+        from bomd.review.rates import write_rates
+
+        write_rates(run, reviewed, rates)
     found = agreement(current(read_events(run / FILE, reviewed.labels.classes)), reviewed.labels.classes)
     console = Console(highlight=False, soft_wrap=True)
     judged = int((reviewed.reviewers > 0).sum())
@@ -88,6 +96,8 @@ def decisions(
         print(f"{found['measure']}'s kappa over {_images(found['shared'])} that several people judged: {value}")
     console.print(f"Reviewed labels: {path}", markup=False)
     console.print(f"Who decided what: {details_beside(path)}", markup=False)
+    if rates is not None:
+        console.print(f"Rates by these decisions: {rates}", markup=False)
 
 
 def retrain(

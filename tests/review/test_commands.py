@@ -11,6 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from bomd import cli_review, runs
+from bomd.audits.arrays import read_rates
 from bomd.cli import main
 from bomd.errors import InputError
 from bomd.files import read_json, write_json
@@ -18,6 +19,7 @@ from bomd.measure.records import LabelRecord, load_predictions
 from bomd.review.decisions import FILE, Event, Journal
 from bomd.review.evidence import only_run, open_evidence
 from bomd.review.queue import plain_labels
+from bomd.tables import NO_FINDING
 
 app = typer.Typer()
 app.command()(cli_review.review)
@@ -54,6 +56,28 @@ def test_without_decisions_the_given_labels_are_written(run: Path) -> None:
     assert "0 of 60 images are reviewed; 0 labels are unresolved." in said
     assert "kappa" not in said
     assert (run / "reviewed.csv").exists()
+
+
+def test_decisions_tell_rates_that_an_audit_takes(run: Path, tmp_path: Path) -> None:
+    """All that was proposed is accepted: labels are then wrong more often than where nothing was."""
+    with pytest.raises(InputError, match="Nobody has decided"):
+        call("decisions", str(run), "--rates", str(tmp_path / "rates.csv"))
+    evidence = open_evidence(run)
+    found = []
+    for name, values in (("kept", evidence.given), ("changed", 1 - np.clip(evidence.given, 0, 1))):
+        (run / FILE).unlink(missing_ok=True)
+        journal = Journal(run / FILE, evidence.classes)
+        for row in range(len(evidence)):
+            image = str(evidence.record.given.ids[row])
+            journal.submit(Event("Ada", image, "edit", plain_labels(values[row]))).result(timeout=20)
+        journal.close()
+        call("decisions", str(run), "--out", str(tmp_path / "mine.csv"), "--rates", str(tmp_path / f"{name}.csv"))
+        found.append(read_rates(tmp_path / f"{name}.csv", evidence.classes))
+    kept, changed = found
+    assert set(kept) == set(changed) == {name for name in evidence.classes if name != NO_FINDING}
+    for name in kept:
+        assert changed[name]["false_alarm"] > kept[name]["false_alarm"]
+        assert changed[name]["miss"] > kept[name]["miss"]
 
 
 @pytest.mark.parametrize("command", ["review", "decisions"])
