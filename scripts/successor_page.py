@@ -49,9 +49,19 @@ Scores = dict[tuple[str, str, str], dict[int, float]]  # (test, method, noise) -
 
 
 def main() -> None:
-    rows = list(csv.DictReader((RESULTS / "opinions.csv").open(encoding="utf-8")))
     PICTURES.mkdir(parents=True, exist_ok=True)
-    draw_reliability(rows)
+    draw_reliability(read_rows())
+    write_text(PAGE, page())
+
+
+def read_rows() -> list[dict[str, str]]:
+    with (RESULTS / "opinions.csv").open(encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def page() -> str:
+    """The whole page; every number is from results/."""
+    rows = read_rows()
     parts = [HEAD]
     costs = []
     for name, title in SETS.items():
@@ -69,7 +79,7 @@ def main() -> None:
         parts += [f"### {title[0].upper()}{title[1:]}\n", rule_table(rows, recipe_of(name))]
     parts.append(PROPOSALS)
     parts += [proposal_table(rows), RELIABILITY, trials(), LIMITS]
-    write_text(PAGE, "\n".join(parts))
+    return "\n".join(parts)
 
 
 def read_scores(path: Path) -> tuple[Scores, float]:
