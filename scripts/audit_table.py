@@ -41,8 +41,8 @@ def table() -> str:
     lines += [
         "",
         f"Images with a wrong label among the first {FIRST} of {images[0]:,} to {images[-1]:,} NIH X-rays at 64 px: "
-        "the mean, and each of five seeds. Errors are planted on labels that count as right, and every order that looks at "
-        "images has the same evidence.",
+        "the mean, and each of five seeds. Errors are planted on labels that count as right; orders that look at "
+        "images have the same evidence.",
     ]
     return "\n".join(lines)
 

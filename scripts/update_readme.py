@@ -41,11 +41,13 @@ def draw_flagged(run: Path) -> None:
     record = LabelRecord.load(run / "labels.npz")
     rows = pick(record)
     pixels = phantom.render(record.given.ids[rows], 256).numpy()
-    figure = plt.figure(figsize=(11.5, 3.3), facecolor="white", layout="constrained")
+    figure = plt.figure(figsize=(13.5, 3), facecolor="white", layout="constrained")
     for part, row, picture in zip(figure.subfigures(1, len(rows)), rows, pixels, strict=True):
-        left, right = part.subplots(1, 2, width_ratios=[1, 1.05])
-        place = int(record.opinion.rank[row])
-        show(left, picture, f"place {place} of {len(record.given):,} in the order of review")
+        left, right = part.subplots(1, 2, width_ratios=[1.5, 1])
+        part.suptitle(
+            f"no. {int(record.opinion.rank[row])} of {len(record.given):,} in the order of review", fontsize=9
+        )
+        show(left, picture, "")
         bars(right, record, row)
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(PICTURE, dpi=100)
@@ -60,7 +62,7 @@ def pick(record: LabelRecord) -> list[int]:
     order = np.argsort(record.opinion.rank)
     wrong = (given != truth).any(axis=1)
     hits = [int(row) for row in order if readable[row] and wrong[row] and truth[row, record.given.findings].any()]
-    alarms = [int(row) for row in order if readable[row] and not wrong[row]]
+    alarms = [int(row) for row in order if not wrong[row]]
     return [*hits[:2], *alarms[:1]]
 
 
@@ -92,7 +94,7 @@ def bars(axis: plt.Axes, record: LabelRecord, row: int) -> None:
     ]
     axis.set_yticks(places, names, fontsize=8)
     axis.set_xlim(0, 1)
-    axis.set_title("how likely the given label is wrong", fontsize=8)
+    axis.set_xlabel("chance of being wrong", fontsize=8)
     axis.tick_params(axis="x", labelsize=7)
     axis.spines[["top", "right"]].set_visible(False)
 
