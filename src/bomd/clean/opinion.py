@@ -62,8 +62,8 @@ def decide(
     """What follows from the probability that each label is wrong.
 
     A label is proposed to change where that exceeds `at_least`. "No Finding" follows from the others: an image that
-    is left without any finding gets it, and one that gains a finding loses it. Images are ordered by the probability
-    that any of their findings is labelled wrongly.
+    is left without any finding gets it, and one that gains a finding loses it; how likely it is wrong follows from how
+    likely they are there. Images are ordered by the probability that any of their findings is labelled wrongly.
 
     Args:
         posterior: What is believed about every label.
@@ -71,7 +71,7 @@ def decide(
         judged: (N, C) labels for which a change may be proposed.
     """
     given = np.where(np.isnan(labels.values), np.nan, labels.values >= 0.5).astype(np.float32)
-    findings, wrong = labels.findings, posterior.wrong
+    findings, wrong = labels.findings, posterior.wrong.copy()
     change = np.zeros(given.shape, dtype=np.bool_)
     change[:, findings] = (np.nan_to_num(wrong[:, findings]) > at_least) & judged[:, findings]
     proposed = np.where(change, 1 - given, given).astype(np.float32)
@@ -81,6 +81,11 @@ def decide(
         if labels.confirmed is not None:
             moved &= ~labels.confirmed[:, nothing]
         proposed[moved, nothing] = ~(proposed[moved][:, findings] == 1).any(axis=1)
+        healthy = np.prod(1 - np.nan_to_num(posterior.truth[:, findings].astype(np.float64)), axis=1)
+        doubted = ~np.isnan(given[:, nothing])
+        if labels.confirmed is not None:
+            doubted &= ~labels.confirmed[:, nothing]
+        wrong[doubted, nothing] = np.where(given[:, nothing] >= 0.5, 1 - healthy, healthy)[doubted]
     expected = np.nansum(wrong[:, findings], axis=1).astype(np.float32)
     any_wrong = 1 - np.prod(1 - np.nan_to_num(posterior.doubt[:, findings].astype(np.float64)), axis=1)
     return Opinion(labels.ids, wrong, proposed, expected, rank_by(any_wrong), learnt, reasons)
