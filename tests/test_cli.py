@@ -61,7 +61,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class TestWholePath:
     def test_demo_leaves_two_complete_runs_and_a_report(self, demo: Path) -> None:
         results = sorted(demo.glob("demo/*/*/result.json"))
-        assert [path.parts[-3] for path in results] == ["bce", "bomd"]
+        assert [path.parts[-3] for path in results] == ["bce", "bomd-plus"]
         for path in results:
             names = {file.name for file in path.parent.iterdir()}
             assert names >= {
@@ -78,7 +78,7 @@ class TestWholePath:
         assert cleaned["detection"]["base_rate"] > 0.3
         assert cleaned["flagged"]["of"] == cleaned["images"]["train"]
         page = (demo / "demo" / "report.html").read_text()
-        assert "bomd" in page
+        assert "bomd-plus" in page
         assert "<img" in page
 
     def test_both_methods_saw_the_same_noise_and_split(self, demo: Path) -> None:
@@ -86,8 +86,8 @@ class TestWholePath:
         np.testing.assert_array_equal(records[0]["given"], records[1]["given"])
         np.testing.assert_array_equal(records[0]["clean"], records[1]["clean"])
         assert (records[0]["given"] != records[0]["clean"]).any()
-        np.testing.assert_array_equal(records[0]["proposed"], records[0]["given"])
-        assert (records[1]["proposed"] != records[1]["given"]).any()
+        np.testing.assert_array_equal(records[0]["targets"], records[0]["given"])
+        assert (records[1]["targets"] != records[1]["given"]).any()
 
     def test_metrics_can_be_recomputed_from_predictions(self, demo: Path) -> None:
         from sklearn.metrics import roc_auc_score

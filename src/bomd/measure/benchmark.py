@@ -295,6 +295,8 @@ def effective(config: Mapping[str, Any]) -> dict[str, Any]:
     fit = settings.get("fit")
     if isinstance(fit, dict) and not fit.get("abnormality"):  # older records do not know it
         settings["fit"] = {key: value for key, value in fit.items() if key != "abnormality"}
+    if not settings.get("rates"):
+        settings.pop("rates", None)
     return settings
 
 
