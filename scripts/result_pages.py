@@ -126,8 +126,8 @@ split and the networks. AUCs are means over the findings with at least 10 positi
 {table(["", "bce", "bomd-plus", "bomd", "bomd, short descriptor training", "bce, clean labels"], rows)}
 Seed by seed, bomd-plus minus bce: {signed(gaps(plus, bce, auc("south")))} on south,
 {signed(gaps(plus, bce, auc("validation")))} on held-out patients of north; bomd minus bce:
-{signed(gaps(bomd, bce, auc("south")))} and {signed(gaps(bomd, bce, auc("validation")))}. The two columns of bomd and the last
-one were run with an earlier state of the code; their methods have not changed since.
+{signed(gaps(bomd, bce, auc("south")))} and {signed(gaps(bomd, bce, auc("validation")))}. The two last columns were run
+with an earlier state of the code; their methods have not changed since.
 
 ![The chest phantom: one row per finding, from obvious to subtle](images/phantom.jpg)
 

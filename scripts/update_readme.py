@@ -54,7 +54,7 @@ def draw_flagged(run: Path) -> None:
 
 
 def pick(record: LabelRecord) -> list[int]:
-    """The first two images of the order of review that have few enough labels to read, and the first false alarm."""
+    """The first two images of the order of review with few enough labels to read, and the first one that is right."""
     assert record.clean is not None
     given, truth = record.given.values, record.clean.values
     changes = (record.opinion.proposed != given).any(axis=1)
