@@ -380,7 +380,8 @@ def test_an_example_is_written_and_can_be_audited(tmp_path: Path, capsys: pytest
 def test_make_demo_says_how_to_go_on() -> None:
     """`make` installs into .venv, where no shell looks for a command by itself."""
     root = Path(__file__).parents[1]
-    done = subprocess.run(["make", "-n", "demo"], cwd=root, capture_output=True, text=True, check=True)
+    command = ["make", "--no-print-directory", "-n", "demo"]  # inside another make it would name the folder last
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     assert ".venv/bin/activate" in done.stdout.splitlines()[-2]
     assert ".venv/bin/bomd audit" in done.stdout.splitlines()[-1]
     assert "`.venv/bin/bomd`" in (root / "README.md").read_text().partition("## What the demo prints")[0]

@@ -90,6 +90,19 @@ def test_threads_are_chosen_and_given_back() -> None:
         torch.set_num_threads(before)
 
 
+def test_a_count_that_was_given_up_is_no_measure_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads take 4 s against 1 and are given up; then other work makes every step with one thread take 20 s."""
+    monkeypatch.setattr(choices, "_training", lambda backbone, size: (lambda: None, torch.device("cpu")))
+    alone = iter([1.0, *[20.0] * 100])
+    monkeypatch.setattr(choices, "_duration", lambda step, clock: 4.0 if torch.get_num_threads() == 2 else next(alone))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert choices.fastest_threads("small", 32) == 1
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.slow
 def test_other_programs_do_not_change_the_plan() -> None:
     """With three busy programs for each core, the time on the clock is several times as long, or worse."""

@@ -175,7 +175,8 @@ def fastest_threads(backbone: str, size: int) -> int:
         for count in counts:  # in turn, so that what other programs do meets all alike
             with _threads(count):
                 spent[count] += _duration(step, time.perf_counter)
-        counts = [count for count in counts if spent[count] <= 3 * min(spent.values())]  # spinning can take seconds
+        least = min(spent[count] for count in counts)  # of those still timed: the clocks of the others have stopped
+        counts = [count for count in counts if spent[count] <= 3 * least]  # spinning can take seconds
     return min(counts, key=lambda count: spent[count])
 
 
