@@ -227,7 +227,7 @@ def draw_reliability(rows: list[dict[str, str]]) -> None:
         axis.set(title=title, xlabel="stated probability that the label is wrong", ylim=(0.4, 1.02))
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("share that was wrong")
-    axes[1].legend(frameon=False, fontsize=8, loc="lower right")
+    axes[0].legend(frameon=False, fontsize=8, loc="lower right")  # where no line runs
     matplotlib.rcParams["svg.hashsalt"] = "bomd"
     figure.savefig(PICTURES / "reliability.svg", metadata={"Date": None})
 
@@ -300,6 +300,9 @@ What a person is asked to accept, at a probability of .6 or more, and what it wo
 real X-rays count as right before noise is added, though many are not: proposals that mend those count as wrong here.
 """
 RELIABILITY = """![Share of right proposals against their stated probability](images/successor/reliability.svg)
+
+Above the grey line more labels were wrong than was stated, below it fewer. The probabilities are no exact promise: rates
+of errors are estimated from the labels alone.
 """
 TRIALS = """## What was tried, and lost
 
