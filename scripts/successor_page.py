@@ -301,8 +301,8 @@ real X-rays count as right before noise is added, though many are not: proposals
 """
 RELIABILITY = """![Share of right proposals against their stated probability](images/successor/reliability.svg)
 
-Above the grey line more labels were wrong than was stated, below it fewer. The probabilities are no exact promise: rates
-of errors are estimated from the labels alone.
+Above the grey line more labels were wrong than was stated, below it fewer. The probabilities are no exact promise:
+rates of errors are estimated from the labels alone.
 """
 TRIALS = """## What was tried, and lost
 
