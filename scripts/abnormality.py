@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bomd import runs
+from bomd.experiments.records import load_predictions
 from bomd.files import read_arrays, write_text
 from bomd.measure.metrics import classification
-from bomd.measure.records import load_predictions
 from bomd.tables import NO_FINDING
 
 COLUMNS = ("recipe", "method", "noise", "seed", "test", "auc", "with_shared", "single")

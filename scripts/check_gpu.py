@@ -35,7 +35,7 @@ def train(method: str, backbone: str, way: str, folder: str) -> list[float] | st
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     from bomd.config import parse
-    from bomd.measure import experiment
+    from bomd.experiments import experiment
     from bomd.methods import METHODS
 
     dense = backbone == "densenet121"

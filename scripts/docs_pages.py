@@ -55,7 +55,7 @@ BUILDING = {
     "Training": ("bomd.learn.learner.Learner", "bomd.learn.engine.fit", "bomd.learn.engine.predict"),
     "Images": ("bomd.data.store.Store", "bomd.data.store.pack", "bomd.data.batches.Images"),
     "Measurements": ("bomd.measure.quality.detection", "bomd.measure.quality.label_auc"),
-    "Run directories": ("bomd.runs.Run", "bomd.runs.find", "bomd.measure.records.LabelRecord"),
+    "Run directories": ("bomd.runs.Run", "bomd.runs.find", "bomd.experiments.records.LabelRecord"),
 }
 
 METHODS_TEXT = """They share data, loop and measurements. Choose one with

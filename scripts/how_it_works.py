@@ -28,13 +28,13 @@ from bomd.data.datasets import phantom
 from bomd.data.noise import NoisyLabels, symmetric
 from bomd.data.store import pack
 from bomd.describe.labelspace import embed
+from bomd.experiments.experiment import make_method
+from bomd.experiments.plan import configure
 from bomd.files import read_json, write_json, write_text
-from bomd.learn.device import make_fabric
-from bomd.measure.experiment import make_method
-from bomd.measure.plan import configure
 from bomd.measure.quality import detection, label_auc
 from bomd.methods.base import Context, Prepared
 from bomd.methods.bomd import Bomd
+from bomd.networks.device import make_fabric
 from bomd.runs import Stages
 from bomd.tables import Floats, LabelTable
 

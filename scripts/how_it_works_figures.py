@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bomd.data.datasets import phantom
 from bomd.files import write_text
-from bomd.measure.figures import PALETTE
+from bomd.reports.figures import PALETTE
 
 Numbers = Mapping[str, Any]
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bomd.files import write_text
-from bomd.measure.benchmark import Record, read_records
-from bomd.measure.comparison import (
+from bomd.experiments.benchmark import Record, read_records
+from bomd.experiments.comparison import (
     BASELINE,
     HELD_OUT_TESTS,
     MISSING,
@@ -21,6 +20,7 @@ from bomd.measure.comparison import (
     noise_name,
     write_comparison,
 )
+from bomd.files import write_text
 from bomd.methods import METHODS
 from bomd.methods.describe import describe
 from bomd.tables import NO_FINDING

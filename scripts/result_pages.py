@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bomd.experiments.benchmark import Record, read_records
 from bomd.files import write_text
-from bomd.measure.benchmark import Record, read_records
 from bomd.tables import NO_FINDING
 
 ROOT = Path(__file__).parents[1]

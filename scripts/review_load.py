@@ -27,8 +27,8 @@ from pathlib import Path
 import numpy as np
 
 from bomd.data.store import FORMAT
+from bomd.experiments.records import LabelRecord, opinion_of
 from bomd.files import write_arrays, write_json, write_text
-from bomd.measure.records import LabelRecord, opinion_of
 from bomd.review.decisions import FILE, read_events
 from bomd.review.guard import COOKIE, room_and_ticket
 from bomd.tables import Flags, LabelTable
@@ -124,7 +124,7 @@ class Person:
 
 def measure(run: Path, reviewers: int, seconds: float, pause: float) -> list[dict[str, object]]:
     """Serve a run, let people work on it, kill the server, and compare what it said with what is on disk."""
-    command = "import sys; from pathlib import Path; from bomd.cli_review import review; review(Path(sys.argv[1]))"
+    command = "import sys; from pathlib import Path; from bomd.cli.review import review; review(Path(sys.argv[1]))"
     server = subprocess.Popen([sys.executable, "-c", command, str(run)], stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None

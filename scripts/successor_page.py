@@ -18,8 +18,8 @@ import matplotlib.pyplot as plt
 from opinions import BINS, spelt
 from scipy.stats import t as student
 
+from bomd.experiments.benchmark import read_records
 from bomd.files import write_text
-from bomd.measure.benchmark import read_records
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE, PICTURES = ROOT / "results", ROOT / "docs" / "successor.md", ROOT / "docs" / "images" / "successor"

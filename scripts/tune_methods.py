@@ -24,10 +24,10 @@ from rich.console import Console
 from bomd import recipes
 from bomd.config import Config
 from bomd.errors import InputError
+from bomd.experiments.benchmark import record_of, run_all, write_csv
+from bomd.experiments.comparison import auc, noise_name
+from bomd.experiments.plan import configure
 from bomd.files import write_text
-from bomd.measure.benchmark import record_of, run_all, write_csv
-from bomd.measure.comparison import auc, noise_name
-from bomd.measure.plan import configure
 from bomd.methods import METHODS
 from bomd.runs import Run, locate
 

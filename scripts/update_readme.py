@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from bomd.data.datasets import phantom
-from bomd.measure.records import LabelRecord
+from bomd.experiments.records import LabelRecord
 
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "images" / "flagged.png"

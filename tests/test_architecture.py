@@ -9,15 +9,19 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "bomd"
 ROOMS = [
-    ("errors", "files", "outside", "processes", "progress", "tables", "threads", "typed", "version"),
+    ("errors", "files", "outside", "processes", "progress", "seeds", "tables", "threads", "typed", "version"),
     ("config", "runs", "recipes"),
     ("data",),
+    ("networks",),
     ("learn",),
+    ("models",),
     ("describe", "clean"),
     ("methods",),
     ("measure",),
+    ("experiments",),
+    ("reports",),
     ("reproduce", "review", "audits", "exchange"),
-    ("bench", "cli_data", "cli_predict", "cli_reproduce", "cli_review", "cli_audit", "cli_exchange", "cli"),
+    ("bench", "cli"),
 ]
 FLOOR = {name: floor for floor, names in enumerate(ROOMS) for name in names}
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.stem != "__init__")

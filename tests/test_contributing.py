@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from bomd.measure.experiment import make_method
-from bomd.measure.plan import configure
+from bomd.experiments.experiment import make_method
+from bomd.experiments.plan import configure
 from bomd.methods import METHODS
 
 ROOT = Path(__file__).parents[1]

@@ -23,8 +23,8 @@ import bomd
 from bomd.cli import app
 from bomd.config import parse
 from bomd.data.datasets import folder
+from bomd.experiments.experiment import make_method
 from bomd.files import read_json
-from bomd.measure.experiment import make_method
 from bomd.methods import METHODS
 
 ROOT = Path(__file__).parents[1]

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from bomd.measure.benchmark import Record, read_records
+from bomd.experiments.benchmark import Record, read_records
 from bomd.methods import METHODS
 
 ROOT = Path(__file__).parents[1]

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from bomd.measure.benchmark import read_records, write_tables
+from bomd.experiments.benchmark import read_records, write_tables
 from bomd.methods import METHODS
 
 ROOT = Path(__file__).parents[1]

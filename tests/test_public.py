@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import bomd
-from bomd.learn import model
-from bomd.learn.backbone import build
+from bomd.models import model
+from bomd.networks.backbone import build
 
 
 def test_every_public_name_exists() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from bomd.config import load
 from bomd.errors import InputError
-from bomd.measure.experiment import make_method
+from bomd.experiments.experiment import make_method
 from bomd.methods import METHODS
 from bomd.methods.describe import describe
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from bomd.describe.labelspace import embed
     from bomd.describe.ranking import ranking_loss
     from bomd.errors import InputError
-    from bomd.learn.model import load
-    from bomd.measure.experiment import run
-    from bomd.measure.report import write_report
+    from bomd.experiments.experiment import run
+    from bomd.models.model import load
+    from bomd.reports.report import write_report
     from bomd.tables import Descriptors, Flags, LabelTable, Opinion
 
 # Where each public name lives; nothing is imported before it is used, so that `import bomd` stays instant.

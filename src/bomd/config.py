@@ -40,7 +40,7 @@ class FitSettings:
     schedule: Literal["constant", "cosine", "onecycle"] = "constant"
     clip: float = 0.0  # largest gradient norm of a network; 0 leaves gradients alone
     augment: Literal["none", "light", "paper", "release"] = "paper"
-    abnormality: float = 0.0  # share of "No Finding" in every finding's prediction, 0 to 1; see learn/abnormality.py
+    abnormality: float = 0.0  # share of "No Finding" in every finding's prediction, 0 to 1; see networks/abnormality.py
     select: Literal["last", "best"] = "last"  # "best" looks at the held-out patients, never at a test set
 
 

@@ -34,9 +34,9 @@ from bomd.config import Config
 from bomd.errors import InputError
 from bomd.files import fingerprint, make_private, read_json, write_json, write_text
 
-ROOMS = ("data", "learn", "describe", "clean", "methods")  # the code that numbers come from
+ROOMS = ("data", "networks", "learn", "models", "describe", "clean", "methods")  # the code that numbers come from
 # Code of those rooms that only writes down or shows what is known: mending it must not make trained networks worthless.
-WITHOUT_NUMBERS = ("learn/card.py", "learn/logs.py", "learn/export.py", "learn/heatmap.py", "methods/describe.py")
+WITHOUT_NUMBERS = ("models/card.py", "learn/logs.py", "models/export.py", "models/heatmap.py", "methods/describe.py")
 FORMAT = 1  # raised whenever a file in a run or stage directory changes its meaning
 
 Shape = Mapping[str, tuple[type, ...]]  # types that entries of a file may have

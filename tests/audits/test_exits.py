@@ -15,9 +15,9 @@ from bomd import exchange
 from bomd.audits.audit import Audit, audit
 from bomd.clean.opinion import form_opinion
 from bomd.exchange import EXCHANGES
+from bomd.experiments.records import LabelRecord
 from bomd.files import read_json
-from bomd.measure.gallery import read_pages
-from bomd.measure.records import LabelRecord
+from bomd.reports.gallery import read_pages
 from bomd.review.evidence import UNKNOWN, open_evidence
 from bomd.review.queue import Desk, Queue
 from bomd.tables import NO_FINDING, Opinion

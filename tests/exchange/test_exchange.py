@@ -15,8 +15,8 @@ from bomd.cli import main
 from bomd.errors import InputError
 from bomd.exchange import EXCHANGES, documents, table
 from bomd.exchange.judgement import Judgement, file_of, from_lists, soundness
+from bomd.experiments.records import LabelRecord, opinion_of
 from bomd.files import write_json
-from bomd.measure.records import LabelRecord, opinion_of
 from bomd.tables import LabelTable
 
 FILES = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import bomd.measure.experiment  # noqa: F401  slow to import, which must not count against the first case
+import bomd.experiments.experiment  # noqa: F401  slow to import, which must not count against the first case
 from bomd.cli import main
 from bomd.errors import InputError
 

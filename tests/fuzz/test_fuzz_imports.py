@@ -11,8 +11,8 @@ import pytest
 
 from bomd import exchange
 from bomd.exchange.judgement import Doubts, Judgement
+from bomd.experiments.records import LabelRecord, opinion_of
 from bomd.files import write_json
-from bomd.measure.records import LabelRecord, opinion_of
 from bomd.tables import LabelTable
 
 FORMS = {

@@ -20,10 +20,11 @@ from bomd.data.augment import draw
 from bomd.data.batches import Images
 from bomd.data.store import pack
 from bomd.errors import InputError
-from bomd.learn.backbone import Network, build
-from bomd.learn.dense import DenseNet121
-from bomd.learn.engine import Batch, History, derive, fit, make_fabric, predict, rate_factor
+from bomd.learn.engine import Batch, History, fit, make_fabric, predict, rate_factor
 from bomd.methods.base import Method, masked_cross_entropy
+from bomd.networks.backbone import Network, build
+from bomd.networks.dense import DenseNet121
+from bomd.seeds import derive
 from bomd.tables import LabelTable
 
 SETTINGS = FitSettings(

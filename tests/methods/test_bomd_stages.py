@@ -19,13 +19,14 @@ from bomd.data.batches import Images
 from bomd.data.datasets import phantom
 from bomd.data.store import Store, pack
 from bomd.errors import InputError
-from bomd.learn.engine import derive, fit, make_fabric, predict
-from bomd.measure.gallery import pages
-from bomd.measure.records import LabelRecord, choose_examples, label_record
+from bomd.experiments.records import LabelRecord, choose_examples, label_record
+from bomd.learn.engine import fit, make_fabric, predict
 from bomd.methods.base import Context, Prepared
 from bomd.methods.bomd import Bomd, outvoted
 from bomd.methods.nvum import Nvum
+from bomd.reports.gallery import pages
 from bomd.runs import Stages
+from bomd.seeds import derive
 from bomd.tables import LabelTable
 
 FABRIC = make_fabric(DeviceSettings(accelerator="cpu"))

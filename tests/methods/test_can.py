@@ -13,11 +13,11 @@ from bomd.config import DeviceSettings, FitSettings
 from bomd.data.batches import Images
 from bomd.data.datasets import phantom
 from bomd.data.store import pack
-from bomd.learn import model
-from bomd.learn.architectures import FusedNetwork
 from bomd.learn.engine import Batch, fit, make_fabric, predict
 from bomd.methods.base import Context, masked_cross_entropy
 from bomd.methods.can import Can, balance_loss
+from bomd.models import model
+from bomd.networks.architectures import FusedNetwork
 from bomd.runs import Stages
 from bomd.tables import LabelTable
 

@@ -19,10 +19,10 @@ from bomd.data.datasets import phantom
 from bomd.data.store import pack
 from bomd.describe.prompts import PromptHead, open_tower
 from bomd.errors import InputError
-from bomd.learn.architectures import SaliencyTrunk
 from bomd.learn.engine import Batch, fit, make_fabric, predict
 from bomd.methods.base import Context, masked_cross_entropy
 from bomd.methods.coop import Coop, PromptLearner, prevalence
+from bomd.networks.architectures import SaliencyTrunk
 from bomd.runs import Stages
 from bomd.tables import LabelTable
 

@@ -17,10 +17,10 @@ from bomd.data.batches import Images
 from bomd.data.datasets import phantom
 from bomd.data.store import pack
 from bomd.errors import InputError
-from bomd.learn.backbone import Network
 from bomd.learn.engine import Batch, fit, make_fabric
 from bomd.methods.base import Context, masked_cross_entropy
 from bomd.methods.dividemix import DivideMix, clean_posterior, divergence, sharpen
+from bomd.networks.backbone import Network
 from bomd.runs import Stages
 from bomd.tables import LabelTable
 

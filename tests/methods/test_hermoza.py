@@ -13,10 +13,10 @@ from bomd.config import DeviceSettings, FitSettings
 from bomd.data.batches import Images
 from bomd.data.datasets import phantom
 from bomd.data.store import pack
-from bomd.learn import model
 from bomd.learn.engine import fit, make_fabric, predict
 from bomd.methods.base import Context, masked_cross_entropy
 from bomd.methods.hermoza import Hermoza, weighted_cross_entropy
+from bomd.models import model
 from bomd.runs import Stages
 from bomd.tables import LabelTable
 

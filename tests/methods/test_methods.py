@@ -23,13 +23,13 @@ from bomd.data.batches import Images
 from bomd.data.datasets import phantom
 from bomd.data.store import pack
 from bomd.errors import InputError
-from bomd.learn import model
-from bomd.learn.backbone import Network
 from bomd.learn.engine import Batch, History, fit, make_fabric, predict
 from bomd.methods import METHODS
 from bomd.methods.base import Context, Method, Prepared
 from bomd.methods.bomd import Bomd
 from bomd.methods.describe import describe
+from bomd.models import model
+from bomd.networks.backbone import Network
 from bomd.runs import Stages
 from bomd.tables import LabelTable
 from bomd.typed import arguments

@@ -21,12 +21,12 @@ from bomd.data.batches import Images
 from bomd.data.datasets import phantom
 from bomd.data.store import pack
 from bomd.errors import InputError
-from bomd.learn import model
-from bomd.learn.architectures import CorrectedNetwork, corrected_logit
 from bomd.learn.engine import Batch, fit, make_fabric, predict
 from bomd.learn.learner import prepare
 from bomd.methods.base import Context
 from bomd.methods.npc import Npc, divergence, neighbour_vote, sample
+from bomd.models import model
+from bomd.networks.architectures import CorrectedNetwork, corrected_logit
 from bomd.runs import Stages
 from bomd.tables import LabelTable
 

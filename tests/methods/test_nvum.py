@@ -16,10 +16,10 @@ from bomd.data.batches import Images
 from bomd.data.datasets import phantom
 from bomd.data.store import pack
 from bomd.errors import InputError
-from bomd.learn import model
 from bomd.learn.engine import Batch, Predict, fit, make_fabric, predict
 from bomd.methods.base import Context, masked_cross_entropy
 from bomd.methods.nvum import Nvum, class_prior
+from bomd.models import model
 from bomd.runs import Stages
 from bomd.tables import LabelTable
 

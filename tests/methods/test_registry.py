@@ -13,9 +13,9 @@ import pytest
 from bomd import outside, runs
 from bomd.config import parse
 from bomd.errors import InputError
-from bomd.measure.benchmark import effective
-from bomd.measure.experiment import make_method
-from bomd.measure.plan import configure
+from bomd.experiments.benchmark import effective
+from bomd.experiments.experiment import make_method
+from bomd.experiments.plan import configure
 from bomd.methods import METHODS
 from bomd.methods.describe import describe, tables_of
 

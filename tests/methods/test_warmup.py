@@ -11,8 +11,8 @@ import pytest
 
 from bomd.config import parse
 from bomd.errors import InputError
-from bomd.measure import experiment
-from bomd.measure.records import LabelRecord
+from bomd.experiments import experiment
+from bomd.experiments.records import LabelRecord
 from bomd.methods import METHODS
 from bomd.methods.base import NoiseLevel
 from bomd.methods.warmup import check_share, note_if_idle, warm_epochs

@@ -18,7 +18,6 @@ from bomd.data.batches import Images
 from bomd.data.datasets import phantom
 from bomd.data.store import pack
 from bomd.errors import InputError
-from bomd.learn.backbone import Network
 from bomd.learn.engine import Batch, Predict, fit, make_fabric, predict
 from bomd.methods.base import Context, masked_cross_entropy
 from bomd.methods.xue import (
@@ -30,6 +29,7 @@ from bomd.methods.xue import (
     symmetric_divergence,
     trusted,
 )
+from bomd.networks.backbone import Network
 from bomd.runs import Stages
 from bomd.tables import LabelTable
 

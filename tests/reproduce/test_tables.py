@@ -13,9 +13,9 @@ import pytest
 from bomd import runs
 from bomd.config import Config
 from bomd.errors import InputError
+from bomd.experiments.plan import configure
+from bomd.experiments.records import load_predictions, save_predictions
 from bomd.measure.paired import over_seeds
-from bomd.measure.plan import configure
-from bomd.measure.records import load_predictions, save_predictions
 from bomd.reproduce import ARTEFACTS
 from bomd.reproduce.artefact import Material, Mean, Setting, Sheet, UnsuitableError, key_of, key_of_record
 from bomd.reproduce.claims import claims

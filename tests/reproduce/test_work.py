@@ -16,8 +16,8 @@ from rich.console import Console
 from bomd import cli, runs
 from bomd.config import Config
 from bomd.errors import InputError
+from bomd.experiments.benchmark import read_records
 from bomd.files import write_json
-from bomd.measure.benchmark import read_records
 from bomd.reproduce import ARTEFACTS
 from bomd.reproduce.artefact import Setting, key_of
 from bomd.reproduce.facts import estimate, facts, listed

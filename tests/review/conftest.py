@@ -26,8 +26,8 @@ from bomd.clean.relabel import relabel
 from bomd.data.datasets import phantom
 from bomd.data.noise import NOISES
 from bomd.data.store import pack
+from bomd.experiments.records import LabelRecord
 from bomd.files import write_json
-from bomd.measure.records import LabelRecord
 from bomd.review.decisions import FILE, Journal
 from bomd.review.evidence import Evidence, open_evidence
 from bomd.review.guard import COOKIE, HEADERS, Guard, room_and_ticket
@@ -295,7 +295,7 @@ def serve() -> Iterator[Callable[..., Served]]:
 
     def start(run: Path, *reviewer: str) -> Served:
         command = (
-            "import sys; from pathlib import Path; from bomd.cli_review import review; "
+            "import sys; from pathlib import Path; from bomd.cli.review import review; "
             "review(Path(sys.argv[1]), 0, *sys.argv[2:])"
         )
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}

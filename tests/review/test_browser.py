@@ -153,7 +153,8 @@ def standing(run: Path, reviewer: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory, build: Callable[..., Path]) -> Path:
-    from bomd.learn import backbone, model
+    from bomd.models import model
+    from bomd.networks import backbone
 
     place = tmp_path_factory.mktemp("browser") / "phantom" / "bomd" / "seed0-3fa91c"
     size = 256 if WRITE else 64
@@ -449,7 +450,7 @@ def test_files_are_shown_with_what_is_known_about_them(
 
     from bomd.data.datasets import phantom
     from bomd.data.store import pack
-    from bomd.measure.records import LabelRecord
+    from bomd.experiments.records import LabelRecord
 
     record = LabelRecord.load(run / "labels.npz")
     evidence = open_evidence(run)

@@ -10,12 +10,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from bomd import cli_review, runs
+from bomd import runs
 from bomd.audits.arrays import read_rates
 from bomd.cli import main
+from bomd.cli import review as cli_review
 from bomd.errors import InputError
+from bomd.experiments.records import LabelRecord, load_predictions
 from bomd.files import read_json, write_json
-from bomd.measure.records import LabelRecord, load_predictions
 from bomd.review.decisions import FILE, Event, Journal
 from bomd.review.evidence import only_run, open_evidence
 from bomd.review.queue import plain_labels

@@ -214,7 +214,7 @@ def test_a_killed_server_has_lost_nothing_it_acknowledged(run: Path, serve: Call
 
 @pytest.mark.slow
 def test_a_second_command_on_the_same_run_says_so(run: Path, serve: Callable[[Path], Any]) -> None:
-    from bomd.cli_review import review
+    from bomd.cli.review import review
 
     served = serve(run)
     with pytest.raises(InputError, match=f"under review already .process {served.process.pid} at {served.address}"):

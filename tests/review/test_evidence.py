@@ -14,8 +14,8 @@ from bomd import runs
 from bomd.config import Config
 from bomd.data.store import pack
 from bomd.errors import InputError
+from bomd.experiments.records import LabelRecord
 from bomd.files import write_json
-from bomd.measure.records import LabelRecord
 from bomd.review.evidence import UNKNOWN, only_run, open_evidence, png, tint
 from bomd.review.export import as_details, as_table, read_reviewed
 from bomd.review.pictures import Pictures

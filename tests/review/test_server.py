@@ -122,8 +122,8 @@ def test_a_heat_map_needs_a_model(page: Any, run: Path, refused: Any) -> None:
 
 @pytest.mark.slow
 def test_heat_maps_of_a_run_with_a_model(run: Path, client: Any, refused: Any) -> None:
-    from bomd.learn import model
-    from bomd.learn.backbone import build
+    from bomd.models import model
+    from bomd.networks.backbone import build
 
     evidence = open_evidence(run)
     model.save(run / "model", [build("small", 13, seed=0)], evidence.classes[:13], 32)

@@ -29,10 +29,10 @@ from bomd.data.images import read_image
 from bomd.data.store import Store, open_store
 from bomd.data.verify import verify_tables
 from bomd.errors import InputError
+from bomd.experiments import experiment
+from bomd.experiments.records import LabelRecord, load_record
 from bomd.files import fingerprint, make_private, read_json, write_json, write_text
-from bomd.measure import experiment
-from bomd.measure.records import LabelRecord, load_record
-from bomd.measure.report import write_report
+from bomd.reports.report import write_report
 from bomd.runs import Run
 from bomd.tables import NO_FINDING, Flags, Floats, LabelTable, Opinion
 from bomd.typed import check_keywords

@@ -17,8 +17,8 @@ from bomd import threads
 from bomd.config import LARGEST_SIZE, Config, DeviceSettings, FitSettings, ImageSettings
 from bomd.data.batches import normalise
 from bomd.errors import InputError
-from bomd.learn.device import make_fabric
 from bomd.methods.bomd import Bomd
+from bomd.networks.device import make_fabric
 
 MINUTES = {"cpu": 10.0, "cuda": 30.0}  # of training, unless told otherwise
 NEIGHBOURS = 10
@@ -36,7 +36,7 @@ class Choice:
     """How an audit trains.
 
     Attributes:
-        backbone: A key of `bomd.learn.backbone.BACKBONES`.
+        backbone: A key of `bomd.networks.backbone.BACKBONES`.
         size: Side of the images in pixels.
         epochs: Passes over all images for the evidence: two networks, each over its half of the patients.
         classifier_epochs: Passes to train the classifier.

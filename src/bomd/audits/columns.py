@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bomd.measure.records import LabelRecord
+from bomd.experiments.records import LabelRecord
 from bomd.tables import LabelTable
 
 ONCE = ("flagged", "rank", "expected wrong")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from bomd.measure.records import LabelRecord
+from bomd.experiments.records import LabelRecord
 
 LEAST = 0.2  # probability of being wrong below which a label is not listed
 MOST = 100_000  # rows, so that the file opens anywhere

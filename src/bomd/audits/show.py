@@ -13,7 +13,7 @@ from PIL import Image
 
 from bomd.audits.columns import positive
 from bomd.data.images import fit_square
-from bomd.measure.records import LabelRecord
+from bomd.experiments.records import LabelRecord
 from bomd.tables import Floats, Text
 
 if TYPE_CHECKING:

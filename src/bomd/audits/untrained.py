@@ -19,10 +19,10 @@ from bomd.clean.rates import known_rates
 from bomd.config import Config
 from bomd.data import datasets
 from bomd.data.store import Store
+from bomd.experiments.evaluate import evaluate
+from bomd.experiments.experiment import pack_images, skipped_images
+from bomd.experiments.records import REVIEWED, LabelRecord, choose_examples, save_predictions
 from bomd.files import write_json
-from bomd.measure.evaluate import evaluate
-from bomd.measure.experiment import pack_images, skipped_images
-from bomd.measure.records import REVIEWED, LabelRecord, choose_examples, save_predictions
 from bomd.methods.bomd_plus import as_flags
 from bomd.tables import Floats, LabelTable, Text, rows_of
 
@@ -37,7 +37,7 @@ def run_untrained(config: Config, values: Floats, ids: Text, root: Path) -> runs
         config: Its `train` names the labels; its method is the kind of the values.
         values: (N, D) features, or (N, C) probabilities of the classes.
         ids: (N) their images.
-        root: As for `bomd.measure.experiment.run`.
+        root: As for `bomd.experiments.experiment.run`.
     """
     started = time.time()
     this = runs.start(root, config)

@@ -23,9 +23,9 @@ from bomd.data.datasets import phantom
 from bomd.data.images import fit_square, read_image
 from bomd.data.store import pack
 from bomd.describe.ranking import ranking_loss
-from bomd.learn.backbone import build
-from bomd.learn.export import export_onnx, open_onnx
-from bomd.learn.model import Model
+from bomd.models.export import export_onnx, open_onnx
+from bomd.models.model import Model
+from bomd.networks.backbone import build
 from bomd.tables import Text
 
 IMAGES, CLASSES, NEIGHBOURS = 83_672, 14, 10  # the size of NIH in the paper

@@ -21,13 +21,13 @@ from bomd.config import DeviceSettings, FitSettings, parse
 from bomd.data.batches import Images
 from bomd.data.datasets import phantom
 from bomd.data.store import pack
-from bomd.learn import dense
-from bomd.learn.backbone import build
-from bomd.learn.device import make_fabric
+from bomd.experiments import experiment
 from bomd.learn.engine import fit, predict
-from bomd.measure import experiment
 from bomd.methods import METHODS
 from bomd.methods.bce import Bce
+from bomd.networks import dense
+from bomd.networks.backbone import build
+from bomd.networks.device import make_fabric
 from bomd.tables import LabelTable, Text
 
 PLAIN = DeviceSettings(precision="32-true", kernels=False, graphs=False, fused=False)

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from bomd.config import FitSettings
 from bomd.errors import InputError
-from bomd.learn.backbone import Network
-from bomd.learn.engine import Batch, Learner, derive
+from bomd.learn.engine import Batch, Learner
+from bomd.networks.backbone import Network
+from bomd.seeds import derive
 
 PROJECTION = 128  # dimensions in which views are compared
 

@@ -17,9 +17,9 @@ from bomd.data.batches import Images
 from bomd.describe.labelspace import LabelSpace
 from bomd.describe.ranking import Weighting, ranking_loss
 from bomd.files import read_array, replacing
-from bomd.learn import spread
-from bomd.learn.backbone import Network
 from bomd.learn.engine import Batch, Learner, prepare
+from bomd.networks import spread
+from bomd.networks.backbone import Network
 from bomd.tables import Descriptors
 
 

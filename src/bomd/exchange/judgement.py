@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bomd.clean.opinion import rank_by
 from bomd.errors import InputError
-from bomd.measure.records import load_record
+from bomd.experiments.records import load_record
 from bomd.review.evidence import only_run
 from bomd.runs import Run
 from bomd.tables import NO_FINDING, Floats, LabelTable, Text

@@ -23,11 +23,13 @@ from bomd.config import FitSettings
 from bomd.data.augment import Motion, draw
 from bomd.data.batches import Images
 from bomd.errors import InputError
-from bomd.learn import checkpoint, spread
-from bomd.learn.backbone import Network
-from bomd.learn.device import Device, make_fabric
-from bomd.learn.learner import Batch, History, Learner, Predict, Score, derive, prepare
+from bomd.learn import checkpoint
+from bomd.learn.learner import Batch, History, Learner, Predict, Score, prepare
 from bomd.learn.steps import Epoch, Steps
+from bomd.networks import spread
+from bomd.networks.backbone import Network
+from bomd.networks.device import Device, make_fabric
+from bomd.seeds import derive
 
 __all__ = ["Batch", "History", "Learner", "Predict", "Score", "derive", "fit", "make_fabric", "predict", "prepare"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -13,7 +12,8 @@ from torch import Tensor
 from bomd.config import FitSettings
 from bomd.data.augment import Motion, move
 from bomd.data.batches import normalise
-from bomd.learn.backbone import Network, build
+from bomd.networks.backbone import Network, build
+from bomd.seeds import derive
 
 History = list[dict[str, Any]]
 Score = Callable[[Sequence[Network], Tensor], Tensor]
@@ -111,11 +111,6 @@ class Learner:
     def deployed(self, networks: Sequence[Network]) -> list[Network]:
         """The networks to keep in a model: the mean of their probabilities is the prediction."""
         return list(networks)
-
-
-def derive(seed: int, *names: object) -> int:
-    """A seed for one purpose, unrelated to the seeds of all other purposes."""
-    return int.from_bytes(hashlib.sha256(repr((seed, *names)).encode()).digest()[:6], "big")
 
 
 def prepare(pixels: Tensor, channels: int) -> Tensor:

@@ -20,9 +20,9 @@ from bomd.config import DeviceSettings, FitSettings
 from bomd.data.augment import Motion
 from bomd.data.batches import Images
 from bomd.errors import InputError
-from bomd.learn import spread
-from bomd.learn.backbone import Network
 from bomd.learn.learner import Batch, Learner
+from bomd.networks import spread
+from bomd.networks.backbone import Network
 
 PLAIN_STEPS = 3  # before a phase is recorded: libraries choose algorithms and the optimiser makes its state
 AHEAD = 16  # steps that the host may run ahead of the GPU in each of two blocks, so that progress stays honest

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bomd.errors import InputError
-from bomd.learn.backbone import Network
-from bomd.learn.engine import Batch, Predict, derive
+from bomd.learn.engine import Batch, Predict
 from bomd.methods.base import Context, Method, Prepared
 from bomd.methods.two_gaussians import Floats, cross_entropies, low_posterior_by_label
 from bomd.methods.warmup import check_share, note_if_idle, warm_epochs
+from bomd.networks.backbone import Network
+from bomd.seeds import derive
 from bomd.tables import NO_FINDING, LabelTable
 
 

@@ -15,10 +15,11 @@ from bomd.clean.neighbours import Neighbours
 from bomd.clean.rates import Known
 from bomd.config import FitSettings
 from bomd.data.batches import Images
-from bomd.learn.backbone import Network
-from bomd.learn.device import Device
-from bomd.learn.engine import Batch, History, Learner, derive, fit
+from bomd.learn.engine import Batch, History, Learner, fit
+from bomd.networks.backbone import Network
+from bomd.networks.device import Device
 from bomd.runs import Stages
+from bomd.seeds import derive
 from bomd.tables import Flags, Floats, LabelTable, Opinion
 
 

@@ -24,10 +24,11 @@ from bomd.describe.labelspace import LabelSpace, embed
 from bomd.describe.ranking import Weighting
 from bomd.errors import InputError
 from bomd.files import read_array, read_json, replacing, write_json
-from bomd.learn.backbone import Network
-from bomd.learn.engine import History, Learner, derive, fit, predict
+from bomd.learn.engine import History, Learner, fit, predict
 from bomd.methods.base import Context, Method, Prepared, Space
 from bomd.methods.nvum import Nvum
+from bomd.networks.backbone import Network
+from bomd.seeds import derive
 from bomd.tables import Flags, Floats, LabelTable
 
 

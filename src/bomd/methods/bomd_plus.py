@@ -21,10 +21,11 @@ from bomd.config import FitSettings
 from bomd.describe.descriptors import DescriptorLearner
 from bomd.describe.labelspace import embed
 from bomd.errors import InputError
-from bomd.learn.backbone import Network
-from bomd.learn.engine import History, derive
+from bomd.learn.engine import History
 from bomd.methods.base import Context, Method, Prepared
 from bomd.methods.crossfit import cross_fit
+from bomd.networks.backbone import Network
+from bomd.seeds import derive
 from bomd.tables import Flags, Floats, LabelTable, Opinion
 
 

@@ -10,10 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bomd.config import FitSettings
-from bomd.learn.architectures import FusedNetwork, make
-from bomd.learn.backbone import Network
-from bomd.learn.engine import Batch, derive
+from bomd.learn.engine import Batch
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
+from bomd.networks.architectures import FusedNetwork, make
+from bomd.networks.backbone import Network
+from bomd.seeds import derive
 from bomd.tables import LabelTable
 
 

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bomd.errors import InputError
-from bomd.learn.backbone import Network
 from bomd.learn.engine import Batch, Predict
 from bomd.methods.base import Context, Method, Prepared
 from bomd.methods.warmup import check_share, note_of_setting
+from bomd.networks.backbone import Network
 from bomd.tables import LabelTable
 
 

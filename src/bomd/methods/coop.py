@@ -16,11 +16,12 @@ from bomd.config import FitSettings
 from bomd.describe.prompts import PromptHead, Tower, open_tower
 from bomd.errors import InputError
 from bomd.files import read_json, replacing, write_json
-from bomd.learn.architectures import SaliencyTrunk
-from bomd.learn.backbone import Network
-from bomd.learn.engine import Batch, Learner, derive, fit
+from bomd.learn.engine import Batch, Learner, fit
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
 from bomd.methods.hermoza import Hermoza
+from bomd.networks.architectures import SaliencyTrunk
+from bomd.networks.backbone import Network
+from bomd.seeds import derive
 from bomd.tables import LabelTable
 
 

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from bomd.config import FitSettings
 from bomd.data.split import split_by_patient
 from bomd.files import read_arrays, read_json, write_arrays, write_json
-from bomd.learn.engine import History, Learner, Score, derive, fit, predict
+from bomd.learn.engine import History, Learner, Score, fit, predict
 from bomd.methods.base import Context, Method
+from bomd.seeds import derive
 from bomd.tables import Floats, LabelTable
 
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from bomd import progress
 from bomd.errors import InputError
-from bomd.learn.backbone import Network
 from bomd.learn.engine import Batch, Predict
 from bomd.methods.base import Context, Method, Prepared
 from bomd.methods.warmup import check_share, note_if_idle, warm_epochs
+from bomd.networks.backbone import Network
 from bomd.tables import LabelTable
 
 

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bomd.config import FitSettings
-from bomd.learn.architectures import make
-from bomd.learn.backbone import Network
-from bomd.learn.engine import derive
 from bomd.methods.base import Context, Method, Prepared
+from bomd.networks.architectures import make
+from bomd.networks.backbone import Network
+from bomd.seeds import derive
 from bomd.tables import LabelTable
 
 SCALE = 10.0  # brings the weighted loss back to about the size of plain cross-entropy

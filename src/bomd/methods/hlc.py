@@ -10,11 +10,12 @@ from torch import Tensor
 
 from bomd.config import FitSettings
 from bomd.errors import InputError
-from bomd.learn.architectures import GraphNetwork, make
-from bomd.learn.backbone import Network
-from bomd.learn.engine import Batch, Predict, derive
+from bomd.learn.engine import Batch, Predict
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
 from bomd.methods.warmup import check_share, note_if_idle, warm_epochs
+from bomd.networks.architectures import GraphNetwork, make
+from bomd.networks.backbone import Network
+from bomd.seeds import derive
 from bomd.tables import NO_FINDING, LabelTable
 
 

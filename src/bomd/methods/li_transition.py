@@ -15,10 +15,11 @@ from torch import Tensor
 
 from bomd.errors import InputError
 from bomd.files import read_arrays, read_json, write_arrays, write_json
-from bomd.learn.backbone import Network
-from bomd.learn.engine import History, Predict, derive, fit, predict
+from bomd.learn.engine import History, Predict, fit, predict
 from bomd.methods.base import Context, Method, Prepared
 from bomd.methods.two_gaussians import Floats, cross_entropies, low_posterior_by_label
+from bomd.networks.backbone import Network
+from bomd.seeds import derive
 from bomd.tables import NO_FINDING, Flags, LabelTable
 
 Source = Literal["pairs", "dual-T", "identity"]

@@ -7,9 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bomd.errors import InputError
-from bomd.learn.engine import Predict, derive
+from bomd.learn.engine import Predict
 from bomd.methods.base import Context, Method, Prepared
 from bomd.methods.warmup import note_of_setting
+from bomd.seeds import derive
 from bomd.tables import LabelTable
 
 

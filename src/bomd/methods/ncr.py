@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bomd.errors import InputError
-from bomd.learn.backbone import BACKBONES, Network
 from bomd.learn.engine import Batch, Predict
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
 from bomd.methods.warmup import check_share, warm_epochs
+from bomd.networks.backbone import BACKBONES, Network
 from bomd.tables import LabelTable
 
 

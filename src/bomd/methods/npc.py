@@ -11,10 +11,11 @@ from torch import Tensor
 
 from bomd.config import FitSettings
 from bomd.errors import InputError
-from bomd.learn.architectures import CorrectedNetwork, make
-from bomd.learn.backbone import Network
-from bomd.learn.engine import Batch, Predict, derive, predict
+from bomd.learn.engine import Batch, Predict, predict
 from bomd.methods.base import Context, Method, Prepared, train_plainly
+from bomd.networks.architectures import CorrectedNetwork, make
+from bomd.networks.backbone import Network
+from bomd.seeds import derive
 from bomd.tables import LabelTable
 
 SMALLEST_DRAW = 1e-6  # of the uniform numbers, whose logarithm is taken

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from bomd.config import FitSettings
 from bomd.errors import InputError
-from bomd.learn.backbone import Network
 from bomd.learn.engine import Batch
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
+from bomd.networks.backbone import Network
 from bomd.tables import NO_FINDING, LabelTable
 
 CLAMP = 1e-4  # probabilities stay this far from 0 and 1

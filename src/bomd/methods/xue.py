@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from bomd import progress
 from bomd.config import FitSettings
 from bomd.errors import InputError
-from bomd.learn.backbone import Network
-from bomd.learn.engine import Batch, Predict, derive
+from bomd.learn.engine import Batch, Predict
 from bomd.methods.base import Context, Method, Prepared
 from bomd.methods.two_gaussians import cross_entropies, low_posterior
 from bomd.methods.warmup import check_share, note_if_idle, warm_epochs
+from bomd.networks.backbone import Network
+from bomd.seeds import derive
 from bomd.tables import LabelTable
 
 PROJECTION = 128  # dimensions in which two views of an image are compared

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bomd.config import Config, parse
 from bomd.errors import InputError
+from bomd.experiments.benchmark import Record, effective
+from bomd.experiments.comparison import NO_NOISE, noise_name
 from bomd.files import fingerprint
-from bomd.measure.benchmark import Record, effective
-from bomd.measure.comparison import NO_NOISE, noise_name
 from bomd.measure.significance import Sample
 from bomd.methods import METHODS
 from bomd.methods.describe import describe

@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from bomd.config import Config
-from bomd.measure.benchmark import Record
-from bomd.measure.comparison import noise_name
-from bomd.measure.plan import configure, cost, factor
-from bomd.measure.summary import differing, flatten, show_seconds
+from bomd.experiments.benchmark import Record
+from bomd.experiments.comparison import noise_name
+from bomd.experiments.plan import configure, cost, factor
+from bomd.experiments.summary import differing, flatten, show_seconds
 from bomd.methods import METHODS
 from bomd.reproduce.artefact import Material, config_of
 

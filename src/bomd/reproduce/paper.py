@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bomd.errors import InputError
-from bomd.measure.plan import configure
+from bomd.experiments.plan import configure
 from bomd.measure.significance import Sample
 from bomd.recipes import find_recipe
 from bomd.reproduce.artefact import Cell, Mean, Setting, Sheet, key_of

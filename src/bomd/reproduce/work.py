@@ -12,10 +12,10 @@ from rich.console import Console
 from bomd import runs
 from bomd.config import Config
 from bomd.errors import InputError
-from bomd.measure import workers
-from bomd.measure.benchmark import add_records, read_records, run_all
-from bomd.measure.comparison import add_results, noise_name
-from bomd.measure.plan import configure
+from bomd.experiments import workers
+from bomd.experiments.benchmark import add_records, read_records, run_all
+from bomd.experiments.comparison import add_results, noise_name
+from bomd.experiments.plan import configure
 from bomd.reproduce import ARTEFACTS
 from bomd.reproduce.artefact import Artefact, Material, Setting, UnsuitableError, key_of, key_of_record
 from bomd.reproduce.facts import facts

@@ -16,8 +16,8 @@ from bomd.clean.vote import vote
 from bomd.data.images import Pixels
 from bomd.data.store import Store, open_store
 from bomd.errors import InputError
+from bomd.experiments.records import LabelRecord, load_record, patients_of
 from bomd.files import read_json
-from bomd.measure.records import LabelRecord, load_record, patients_of
 from bomd.tables import Text
 
 UNKNOWN = -1  # a label that nobody has given

@@ -18,8 +18,8 @@ from bomd.audits.rewrite import as_decided, rewrite
 from bomd.data.cells import harmless
 from bomd.data.datasets.corrected import DETAILS, details_beside, details_text, read_details
 from bomd.errors import InputError
+from bomd.experiments.records import load_record, patients_of
 from bomd.files import write_text
-from bomd.measure.records import load_record, patients_of
 from bomd.review.decisions import FILE, JUDGEMENTS, Event, current, read_events
 from bomd.tables import LabelTable
 

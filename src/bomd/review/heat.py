@@ -11,7 +11,7 @@ from bomd.review.evidence import Evidence, png, tint
 from bomd.review.pictures import Pictures
 
 if TYPE_CHECKING:
-    from bomd.learn.model import Model
+    from bomd.models.model import Model
 
 KEPT = 128  # pictures
 
@@ -48,8 +48,8 @@ class HeatMaps:
             return self._drawn[row, column]
 
     def _draw(self, row: int, column: int) -> bytes:
-        from bomd.learn import model
-        from bomd.learn.heatmap import heat_map
+        from bomd.models import model
+        from bomd.models.heatmap import heat_map
 
         if self._model is None:
             self._model = model.load(self.evidence.directory, accelerator="cpu")

@@ -11,8 +11,8 @@ from bomd.clean.rates import estimate_rates
 from bomd.clean.reviewed import rates_from_decisions
 from bomd.data.cells import csv_line
 from bomd.errors import InputError
+from bomd.experiments.records import load_record
 from bomd.files import write_text
-from bomd.measure.records import load_record
 from bomd.review.export import Reviewed
 from bomd.tables import NO_FINDING
 

@@ -11,10 +11,10 @@ from bomd import config as settings
 from bomd.config import Config
 from bomd.data.datasets.corrected import details_beside, digest_of
 from bomd.errors import InputError
+from bomd.experiments import experiment
 from bomd.files import write_text
-from bomd.measure import experiment
-from bomd.measure.report import write_report
 from bomd.methods import METHODS
+from bomd.reports.report import write_report
 from bomd.review.evidence import only_run
 from bomd.review.export import Reviewed, as_table, read_reviewed, write_reviewed
 from bomd.runs import Run

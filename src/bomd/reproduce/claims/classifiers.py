@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from bomd.measure.comparison import HELD_OUT, auc
-from bomd.measure.plan import configure
+from bomd.experiments.comparison import HELD_OUT, auc
+from bomd.experiments.plan import configure
 from bomd.methods import METHODS as KNOWN
 from bomd.reproduce import paper
 from bomd.reproduce.artefact import Material, Mean, UnsuitableError

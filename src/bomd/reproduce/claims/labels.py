@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from bomd.measure.benchmark import Record
+from bomd.experiments.benchmark import Record
 from bomd.reproduce import ARTEFACTS
 from bomd.reproduce.artefact import Material, Mean
 from bomd.reproduce.claims.words import NO_RUNS, Claim, count, measured, over_grid

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bomd.measure.benchmark import Record
+from bomd.experiments.benchmark import Record
+from bomd.experiments.summary import number
 from bomd.measure.significance import Sample, welch_test
-from bomd.measure.summary import number
 from bomd.reproduce.artefact import Material, Mean
 from bomd.reproduce.figures.gather import NOISES, show_noise
 from bomd.reproduce.tables.entries import mean

@@ -8,8 +8,8 @@ from typing import Any
 
 from bomd.config import Config
 from bomd.errors import InputError
-from bomd.measure.benchmark import Record
-from bomd.measure.plan import configure, grid
+from bomd.experiments.benchmark import Record
+from bomd.experiments.plan import configure, grid
 from bomd.measure.significance import Sample
 from bomd.reproduce.artefact import Material, Mean, Setting, key_of
 

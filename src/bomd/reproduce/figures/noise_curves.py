@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Sequence
 
 from bomd.config import Config
+from bomd.experiments.summary import VALIDATION, number
 from bomd.measure.significance import Sample
-from bomd.measure.summary import VALIDATION, number
 from bomd.reproduce.artefact import Artefact, Cell, Drawing, Material, Setting, Sheet
 from bomd.reproduce.figures import gather
 from bomd.reproduce.figures.gather import BY_IMPORTANCE, LEVELS, NO_NOISE, NOISES, Done, Noise

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bomd.measure.palette import PALETTE
 from bomd.measure.significance import Sample
+from bomd.reports.palette import PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from bomd.config import Config
 from bomd.describe.labelspace import ENCODERS
-from bomd.measure.plan import configure
+from bomd.experiments.plan import configure
 from bomd.methods.describe import describe
 from bomd.reproduce import paper
 from bomd.reproduce.artefact import Artefact, Cell, Material, Setting, Sheet, key_of

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from bomd.config import Config
+from bomd.experiments.comparison import HELD_OUT, auc
+from bomd.experiments.records import load_predictions
 from bomd.files import fingerprint, read_json, write_json
-from bomd.measure.comparison import HELD_OUT, auc
 from bomd.measure.paired import Paired, over_seeds
-from bomd.measure.records import load_predictions
 from bomd.reproduce.artefact import Material, key_of
 from bomd.reproduce.tables.entries import Entry, recorded
 from bomd.tables import LabelTable

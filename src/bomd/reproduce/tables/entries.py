@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from bomd.config import Config
-from bomd.measure.benchmark import Record
-from bomd.measure.comparison import HELD_OUT, auc
-from bomd.measure.plan import configure, grid
+from bomd.experiments.benchmark import Record
+from bomd.experiments.comparison import HELD_OUT, auc
+from bomd.experiments.plan import configure, grid
 from bomd.measure.significance import Sample, welch_test, z_test
 from bomd.reproduce.artefact import Cell, Material, Mean, Setting
 

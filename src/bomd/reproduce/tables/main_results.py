@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from bomd.config import Config
-from bomd.measure.benchmark import Record
-from bomd.measure.plan import configure
+from bomd.experiments.benchmark import Record
+from bomd.experiments.plan import configure
 from bomd.reproduce import paper
 from bomd.reproduce.artefact import Artefact, Cell, Material, Setting, Sheet, UnsuitableError
 from bomd.reproduce.tables.entries import (

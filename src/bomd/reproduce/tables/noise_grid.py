@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bomd import progress
 from bomd.config import Config
-from bomd.measure.comparison import HELD_OUT
+from bomd.experiments.comparison import HELD_OUT
 from bomd.reproduce import paper
 from bomd.reproduce.artefact import Artefact, Cell, Material, Setting, Sheet
 from bomd.reproduce.figures.gather import BY_IMPORTANCE, NO_NOISE, NOISES, Noise, noise_of, plan, show_noise

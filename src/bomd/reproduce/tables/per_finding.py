@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bomd.measure.comparison import HELD_OUT
+from bomd.experiments.comparison import HELD_OUT
 from bomd.reproduce import paper
 from bomd.reproduce.artefact import Artefact, Cell, Material, Mean, Sheet
 from bomd.reproduce.tables.entries import entry, mean, recorded, tests_of

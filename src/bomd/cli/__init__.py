@@ -1,0 +1,329 @@
+"""The command line: parse, call one function, print. Heavy imports sit inside the commands."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from bomd.cli import audit, data, exchange, predict, reproduce, review
+from bomd.errors import InputError
+from bomd.recipes import shipped_recipes
+
+if TYPE_CHECKING:
+    from bomd.describe.labelspace import LabelSpace
+    from bomd.runs import Run
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="Find wrong labels in a multi-label image set, propose better ones, and train a classifier that does "
+    "not swallow the noise.\n\nStart with `bomd audit LABELS --images DIR`, or, without data, with `bomd demo`.",
+)
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override one setting, e.g. --set fit.epochs=5 (repeatable)."),
+]
+Root = Annotated[Path, typer.Option("--runs", help="Where runs, packed images and finished stages are kept.")]
+SHIPPED = ", ".join(shipped_recipes())
+Recipe = Annotated[
+    str, typer.Argument(metavar="RECIPE", help=f"A TOML file, or a recipe that ships with bomd: {SHIPPED}.")
+]
+
+
+def demo(root: Root = Path("runs"), overrides: Overrides = None) -> None:
+    """Run everything on generated chest X-rays: noise, cleaning, two classifiers, a report.
+
+    Needs no data, no GPU and no network. Trains on one hospital with wrong labels, tests on another with right ones.
+    """
+    from bomd import progress
+    from bomd.experiments import experiment
+    from bomd.experiments.plan import configure
+    from bomd.reports import report as pages
+
+    configs = [configure("demo", method, None, overrides or ()) for method in ("bce", "bomd-plus")]
+    done = [experiment.run(config, root) for config in progress.track(configs, "runs")]
+    _print_results(done, pages.write_report(done, root / configs[0].name / "report.html"))
+
+
+def run(
+    recipe: Recipe,
+    method: Annotated[
+        str | None,
+        typer.Option(help="Use this method instead of the recipe's: a name, or package.module:Class for your own."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Use this seed instead of the recipe's.")] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Learn from these labels, such as those that `decisions` wrote."),
+    ] = None,
+    loggers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--logger", metavar="NAME", help="tensorboard (the default), csv, or module:function (repeatable)."
+        ),
+    ] = None,
+    root: Root = Path("runs"),
+    overrides: Overrides = None,
+) -> None:
+    """Do one experiment. Interrupted or killed, the same command continues where it stopped.
+
+    With `--labels`, what people decided on is learnt as it is: no method flags, changes or softens it. Noise of the
+    recipe falls on all other labels as it did without it, and the same patients are held out.
+
+    On several GPUs or machines: `torchrun --nproc-per-node 8 -m bomd.cli run RECIPE`; see docs/speed.md.
+    """
+    from bomd import processes
+    from bomd.data.datasets.corrected import digest_of
+    from bomd.experiments import experiment
+    from bomd.experiments.plan import configure
+    from bomd.learn.logs import DEFAULT
+    from bomd.reports import report
+
+    given = []
+    if labels is not None:
+        given = [f"train.labels_from={labels.resolve()}", f'train.labels_digest="{digest_of(labels)}"']
+    config = configure(recipe, method, seed, [*(overrides or ()), *given])
+    done = experiment.run(config, root, loggers or DEFAULT)
+    if not processes.first():
+        return
+    _print_results([done], report.write_report([done], done.directory / "report.html"))
+
+
+def methods(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this one in full.")] = None,
+) -> None:
+    """List the methods with what they do, the paper, the cost as a factor of plain training, and their settings.
+
+    A setting is given as `--set NAME.KEY=VALUE`, or in the table `[NAME]` of a recipe.
+    """
+    from bomd.methods import METHODS
+    from bomd.methods.describe import describe, in_full, overview
+
+    Console().print(overview([describe(known) for known in METHODS]) if name is None else in_full(describe(name)))
+
+
+def benchmark(
+    recipes: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="TOML files, or names as for `run`.")],
+    methods: Annotated[
+        str,
+        typer.Option(help="Methods to compare, separated by commas, or all; package.module:Class for one of your own."),
+    ] = "bce,bomd",
+    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "0,1,2",
+    cells: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cell",
+            metavar="'KEY=VALUE ...'",
+            help="One column of the comparison: settings separated by spaces (repeatable).",
+        ),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time, one for each core at most.")] = 1,
+    results: Annotated[
+        Path | None,
+        typer.Option(help="Add the runs to this .jsonl of records, and write .csv and .md tables beside it."),
+    ] = None,
+    reference: Annotated[
+        str, typer.Option(metavar="METHOD", help="The method that tables of results test the others against.")
+    ] = "bomd",
+    page: Annotated[bool, typer.Option("--report/--no-report", help="Gather all runs in one HTML page.")] = True,
+    root: Root = Path("runs"),
+    overrides: Overrides = None,
+) -> None:
+    """Compare methods over seeds, on one recipe or several; finished runs are not repeated.
+
+    A run that fails does not stop the others; it is listed at the end, and the exit code is 1. The same command
+    goes on where it stopped, whatever stopped it.
+
+    For example: bomd benchmark demo --methods bce,bomd --seeds 0,1,2 --cell 'noise.rows=0.2' --cell 'noise.rows=0.4'
+    """
+    from bomd.experiments import plan
+    from bomd.experiments.benchmark import run_all
+    from bomd.experiments.comparison import add_results
+    from bomd.reports import report as pages
+
+    try:
+        numbers = [int(seed) for seed in seeds.split(",")]
+    except ValueError:
+        raise InputError(f"--seeds {seeds!r}: write whole numbers separated by commas.") from None
+    names = None if methods == "all" else [name.strip() for name in methods.split(",")]
+    configs = plan.grid(recipes, names, numbers, cells or ("",), overrides or ())
+    plan.check_reference(reference, configs)
+    outcome = run_all(configs, root, jobs, Console(stderr=True), results)
+    if results is not None and outcome.done:
+        add_results(outcome.done, results, reference)
+    if outcome.done:
+        folder = root if len({config.name for config in configs}) > 1 else root / configs[0].name
+        _print_results(outcome.done, pages.write_report(outcome.done, folder / "report.html") if page else None)
+    if outcome.failed:
+        reasons = [f"\n{name}: {reason}" for name, reason in outcome.failed.items()]
+        _complain(f"{len(reasons)} of {len(configs)} runs failed:{''.join(reasons)}")
+        raise typer.Exit(1)
+
+
+def report(
+    places: Annotated[list[Path], typer.Argument(help="Run directories, or folders that contain them.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
+) -> None:
+    """Gather finished runs into one HTML page that opens without a network."""
+    from bomd import runs
+    from bomd.reports import report as pages
+
+    found = runs.find(places)
+    _print_results(found, pages.write_report(found, output))
+
+
+def tables(
+    records: Annotated[Path, typer.Argument(help="A .jsonl file of records; it need not exist yet.")],
+    places: Annotated[list[Path] | None, typer.Argument(help="Finished runs to add, or folders of them.")] = None,
+) -> None:
+    """Add finished runs to a file of records, and write its .csv and .md tables anew."""
+    from bomd import runs
+    from bomd.experiments.comparison import add_results
+
+    found = add_results(runs.find(places) if places else [], records)
+    print(f"{len(found)} runs: {records.with_suffix('.csv')}, {records.with_suffix('.md')}")
+
+
+def embed(
+    classes: Annotated[list[str], typer.Argument(help="Class names; quote those with spaces.")],
+    model: Annotated[
+        str,
+        typer.Option(
+            help="minilm (ships with bomd), bluebert, biobert, clinicalbert, a folder of a transformers "
+            "model, glove, random, a .npy file, or auto."
+        ),
+    ] = "auto",
+    vectors: Annotated[Path | None, typer.Option(help="Word vectors as text, for --model glove.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Save the vectors as .npy here.")] = None,
+) -> None:
+    """Turn class names into the vectors that descriptors are learnt towards, and show how alike they are."""
+    from bomd.describe import labelspace
+
+    space = labelspace.embed(classes, model, vectors=vectors)
+    for line in space.notes:
+        Console(stderr=True).print(line, highlight=False, markup=False)
+    _print_similarities(space)
+    if output is not None:
+        labelspace.save_vectors(space, output)
+        print(f"saved {output}")
+
+
+# As `bomd --help` shows them: what most people come for first.
+COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Clean": (
+        audit.audit,
+        review.review,
+        review.decisions,
+        review.retrain,
+        exchange.convert,
+    ),
+    "Train": (
+        demo,
+        run,
+        methods,
+        predict.predict,
+        predict.export,
+        report,
+    ),
+    "Benchmark": (
+        benchmark,
+        tables,
+        reproduce.reproduce,
+    ),
+    "Data": (
+        data.example,
+        data.verify,
+        data.labels,
+        data.prepare,
+        embed,
+    ),
+}
+for _group, _commands in COMMANDS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_group)(_command)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from bomd.version import VERSION
+
+        print(f"bomd {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def start(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Nothing happens before a command but for the options above."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point: bad input is one line and exit code 2, never a traceback."""
+    from bomd import processes, progress, threads
+
+    threads.settle()
+    if processes.first():
+        progress.enable()
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if processes.count() > 1 and given[:1] != ["run"]:
+            raise InputError("Only `run` can be started by torchrun; other commands are for one process.")
+        code = app(args=given, standalone_mode=False)
+    except InputError as error:
+        code = _fail(str(error))
+    except OSError as error:  # such as a name that is too long for the file system
+        code = _fail(f"{error.strerror or error}: {str(error.filename)[:200]!r}")
+    except typer.Exit as error:
+        code = error.exit_code
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # click's own errors about arguments
+            raise
+        message = error.format_message()  # empty where the help was shown for want of a command
+        code = _fail(message) if message else 2
+    except KeyboardInterrupt:
+        code = 130
+    if code == 130:  # Typer, too, makes this of an interrupt
+        Console(stderr=True).print("Interrupted. The same command continues where it stopped.")
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str) -> int:
+    _complain(f"Error: {message}")
+    return 2
+
+
+def _complain(text: str) -> None:
+    Console(stderr=True, soft_wrap=True).print(text, style="red", markup=False, highlight=False)
+
+
+def _print_similarities(space: LabelSpace) -> None:
+    """Cosines between all pairs of classes, as far as a terminal is wide."""
+    table = Table(title=f"How alike the classes are ({space.source}, {space.vectors.shape[1]} numbers each)")
+    table.add_column("")
+    for number in range(len(space.classes)):
+        table.add_column(str(number + 1), justify="right")
+    for number, row in enumerate(space.vectors @ space.vectors.T):
+        cells = [f"{cosine:.2f}" for cosine in row[: number + 1]]
+        table.add_row(f"{number + 1} {escape(space.classes[number])}", *cells)
+    Console().print(table)
+
+
+def _print_results(done: Sequence[Run], page: Path | None) -> None:
+    from bomd.reports.report import summary_table
+
+    Console().print(summary_table(done))
+    if page is not None:
+        Console().print(f"Report: {page}", highlight=False, soft_wrap=True)

@@ -1,0 +1,318 @@
+"""Commands that use a trained model: predict and export."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from bomd.errors import InputError
+
+if TYPE_CHECKING:
+    from bomd.models.model import Model
+    from bomd.tables import LabelTable
+
+SHOWN = 3  # findings of an image that the table has at least, and a drawing at most
+ABOVE = "above_threshold"  # the last column of a CSV
+
+ModelPlace = Annotated[
+    Path, typer.Argument(help="A finished run, a folder with one such as that of an audit, or a model folder.")
+]
+
+
+class Format(StrEnum):
+    """How predictions are written."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a model says about one image.
+
+    Attributes:
+        file: As given, or as found in a folder.
+        probabilities: By finding, in the model's order.
+    """
+
+    file: str
+    probabilities: Mapping[str, float]
+
+    def ranked(self) -> list[str]:
+        """Findings, the most probable first."""
+        return sorted(self.probabilities, key=lambda name: -self.probabilities[name])
+
+
+def predict(
+    model: ModelPlace,
+    files: Annotated[list[Path], typer.Argument(help="PNG, JPEG, BMP, TIFF, WebP or DICOM files, or folders of them.")],
+    form: Annotated[
+        Format | None,
+        typer.Option("--format", help="How to write them; by default a table, or what the name of the file says."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file instead.")] = None,
+    heatmaps: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Draw here, for every image, where its most probable findings are seen."),
+    ] = None,
+    finding: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this finding, also for heat maps (repeatable).")
+    ] = None,
+) -> None:
+    """Probabilities of every finding for new images. For research; not a medical device.
+
+    The table shows, for each image, the findings that reach their threshold and the most probable ones; CSV and JSON
+    have all. Thresholds were chosen on held-out patients when the model was trained; a finding may have none.
+
+    In a folder, DICOM files need no suffix, and what is no image is counted and named. A file that cannot be read is
+    named and the others are predicted; the exit code is then 1.
+
+    For example: bomd predict runs/demo/bomd/seed0-1a2b3c scans/ --format json -o findings.json --heatmaps heat/
+    """
+    from bomd.models import model as models
+    from bomd.review.evidence import only_run
+
+    _check_places(output, heatmaps)
+    form = form or _format_of(output)
+    opened = models.load(only_run(model))
+    chosen = _choose(opened, finding)
+    found, skipped, unreadable = _find(files)
+    rows: list[Predicted] = []
+    if found:
+        table, broken = opened.predict_readable(found)
+        unreadable |= broken
+        rows = _rows(table, chosen)
+    drawn = {} if heatmaps is None else _draw_all(opened, rows, heatmaps, everything=bool(finding))
+    thresholds = {name: opened.thresholds.get(name) for name in chosen}
+    if form is Format.json:
+        text = _as_json(rows, unreadable, skipped, thresholds, drawn)
+    elif form is Format.csv:
+        text = _as_csv(rows, thresholds)
+    else:
+        text = _as_table(rows, thresholds, Console() if output is None else Console(file=io.StringIO(), width=100))
+    if output is None:
+        print(text, end="")
+    else:
+        from bomd.files import write_text
+
+        write_text(output, text)
+        print(f"{len(rows)} images: {output}")
+    if heatmaps is not None:
+        Console(stderr=True, soft_wrap=True).print(f"{len(drawn)} heat maps: {heatmaps}", highlight=False, markup=False)
+    if skipped:
+        from bomd.data.image_files import told
+
+        _complain(f"{told(skipped)}.", "yellow")
+    for name, reason in unreadable.items():
+        _complain(reason if name in reason else f"{name}: {reason}")
+    if unreadable:
+        raise typer.Exit(1)
+
+
+def export(
+    model: ModelPlace,
+    output: Annotated[Path, typer.Argument(help="The .onnx file to write.")],
+) -> None:
+    """Write a trained classifier as one ONNX file, for use without PyTorch.
+
+    It takes square grey images of the model's size and gives probabilities; class names and size are in its metadata.
+    The file is run once with onnxruntime and kept only if it gives what PyTorch gives. Needs `bomd[onnx]`.
+    """
+    from bomd.models import model as models
+    from bomd.models.export import export_onnx
+    from bomd.review.evidence import only_run
+
+    opened = models.load(only_run(model), "cpu")
+    difference = export_onnx(opened, output)
+    print(f"{output}: {len(opened.classes)} findings at {opened.size} px; differs from PyTorch by {difference:.1g}")
+
+
+def _check_places(output: Path | None, folder: Path | None) -> None:
+    """Find out before time is spent that nothing can be written there."""
+    if output is not None and output.is_dir():
+        raise InputError(f"Cannot write {output}: it is a folder.")
+    folders = {output: output.parent} if output is not None else {}
+    for place, wanted in (folders | ({folder: folder} if folder is not None else {})).items():
+        existing = next((parent for parent in (wanted, *wanted.parents) if parent.exists()), wanted)
+        if existing.exists() and not existing.is_dir():
+            raise InputError(f"Cannot write {place}: {existing} is not a folder.")
+
+
+def _choose(model: Model, findings: Sequence[str] | None) -> list[str]:
+    """The findings to show, in the order asked for; all where none is named."""
+    from bomd.typed import nearest
+
+    for name in findings or ():
+        if name not in model.classes:
+            raise InputError(f"The model has no finding {name!r}.{nearest(name, model.classes)}")
+    return list(dict.fromkeys(findings or model.classes))
+
+
+def _find(places: Sequence[Path]) -> tuple[list[Path], list[str], dict[str, str]]:
+    """The image files at these places, other files there, and why there is no image at each of the other places."""
+    from bomd.data.image_files import find_images
+
+    found: dict[str, None] = {}
+    skipped: dict[str, None] = {}
+    missing = {}
+    for place in places:
+        try:
+            here = find_images([place])
+        except InputError as error:
+            missing[str(place)] = str(error)
+            continue
+        found.update(dict.fromkeys(here.images))
+        skipped.update(dict.fromkeys(here.others))
+    return [Path(name) for name in found], [name for name in skipped if name not in found], missing
+
+
+def _rows(table: LabelTable, chosen: Sequence[str]) -> list[Predicted]:
+    kept = table.align(chosen)
+    return [
+        Predicted(str(name), dict(zip(chosen, map(float, values), strict=True)))
+        for name, values in zip(kept.ids, kept.values, strict=True)
+    ]
+
+
+def _reaches(probability: float, threshold: float | None) -> bool | None:
+    return None if threshold is None else probability >= threshold
+
+
+def _draw_all(model: Model, rows: Sequence[Predicted], folder: Path, *, everything: bool) -> dict[str, Path]:
+    """One PNG for each image: of all its findings if they were asked for by name, else of the most probable."""
+    from bomd import progress
+    from bomd.data.images import read_image
+    from bomd.models.heatmap import draw
+    from bomd.tables import NO_FINDING
+
+    drawn: dict[str, Path] = {}
+    taken: set[str] = set()
+    for row in progress.track(rows, "draw heat maps"):
+        ranked = row.ranked() if everything else [name for name in row.ranked() if name != NO_FINDING][:SHOWN]
+        captions = {name: f"{row.probabilities[name]:.2f} {name}" for name in ranked}
+        path = folder / f"{_free_name(Path(row.file).stem, taken)}.png"
+        draw(path, model, read_image(Path(row.file)), captions)
+        drawn[row.file] = path
+    return drawn
+
+
+def _free_name(stem: str, taken: set[str]) -> str:
+    """A name for a file that no other image of this call has, short enough for any file system."""
+    base = stem[:60]
+    number, name = 1, base
+    while name.casefold() in taken:
+        number += 1
+        name = f"{base}-{number}"
+    taken.add(name.casefold())
+    return name
+
+
+def _format_of(output: Path | None) -> Format:
+    if output is None:
+        return Format.table
+    known = {".csv": Format.csv, ".json": Format.json, ".txt": Format.table}
+    if output.suffix.lower() not in known:
+        raise InputError(f"The name {output.name!r} does not end in {', '.join(known)}: pass --format.")
+    return known[output.suffix.lower()]
+
+
+def _as_json(
+    rows: Sequence[Predicted],
+    unreadable: Mapping[str, str],
+    skipped: Sequence[str],
+    thresholds: Mapping[str, float | None],
+    drawn: Mapping[str, Path],
+) -> str:
+    def finding(name: str, probability: float) -> dict[str, Any]:
+        threshold = thresholds[name]
+        value = round(probability, 6)
+        return {"probability": value, "threshold": threshold, "positive": _reaches(probability, threshold)}
+
+    images = [
+        {
+            "file": _encodable(row.file),
+            "findings": {name: finding(name, value) for name, value in row.probabilities.items()},
+            **({"heat_map": _encodable(str(drawn[row.file]))} if row.file in drawn else {}),
+        }
+        for row in rows
+    ]
+    failed = [{"file": _encodable(name), "reason": _encodable(reason)} for name, reason in unreadable.items()]
+    document = {"images": images, "unreadable": failed, "skipped": [_encodable(name) for name in skipped]}
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _as_csv(rows: Sequence[Predicted], thresholds: Mapping[str, float | None]) -> str:
+    """One row for each image: file, a probability for each finding, and the findings that reach their threshold.
+
+    Text that a spreadsheet would run as a formula has an apostrophe before it.
+    """
+    from bomd.data.cells import csv_line, harmless
+
+    lines = [("file", *thresholds, ABOVE)]
+    for row in rows:
+        above = [name for name, value in row.probabilities.items() if _reaches(value, thresholds[name])]
+        numbers = [f"{value:.4f}" for value in row.probabilities.values()]
+        lines.append((_encodable(row.file), *numbers, "|".join(above)))
+    return "".join(f"{csv_line(map(harmless, line))}\n" for line in lines)
+
+
+def _as_table(rows: Sequence[Predicted], thresholds: Mapping[str, float | None], console: Console) -> str:
+    table = Table()
+    table.add_column("image", overflow="fold")
+    table.add_column("finding", overflow="fold")
+    for heading in ("probability", "threshold"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("reached", justify="center", no_wrap=True)
+    for row in rows:
+        ranked = row.ranked()
+        shown = [
+            name
+            for place, name in enumerate(ranked)
+            if place < SHOWN or _reaches(row.probabilities[name], thresholds[name])
+        ]
+        for place, name in enumerate(shown):
+            reached = _reaches(row.probabilities[name], thresholds[name])
+            table.add_row(
+                escape(_printable(row.file)) if not place else "",
+                escape(_printable(name)),
+                f"{row.probabilities[name]:.3f}",
+                "–" if thresholds[name] is None else f"{thresholds[name]:.3f}",
+                "●" if reached else "",
+                style="bold" if reached else None,
+                end_section=place + 1 == len(shown),
+            )
+    with console.capture() as captured:
+        if rows:
+            console.print(table)
+        without = [name for name, threshold in thresholds.items() if threshold is None]
+        if rows and len(thresholds) > SHOWN:
+            others = "all findings" if len(without) == len(thresholds) else "findings that do not reach a threshold"
+            console.print(f"Of {others} the {SHOWN} most probable are shown; CSV and JSON have all.")
+        if rows and len(without) == len(thresholds):
+            console.print("The model has no thresholds: its README.md says why.")
+    return captured.get()
+
+
+def _printable(text: str) -> str:
+    """Text that cannot move a terminal's cursor."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def _encodable(text: str) -> str:
+    """Text that can be written as UTF-8: names of files need not be."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _complain(text: str, style: str = "red") -> None:
+    Console(stderr=True, soft_wrap=True).print(_printable(text), style=style, markup=False, highlight=False)

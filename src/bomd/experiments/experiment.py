@@ -1,0 +1,397 @@
+"""One run from images and noisy labels to clean-set numbers: `run(config)` is the whole path on one page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from bomd import processes, progress, runs
+from bomd.clean.rates import known_rates
+from bomd.config import Config
+from bomd.data import datasets
+from bomd.data.batches import Images
+from bomd.data.datasets import nih_google
+from bomd.data.datasets.corrected import Corrections, details_beside
+from bomd.data.noise import NOISES, NoisyLabels, within
+from bomd.data.split import split_by_patient
+from bomd.data.store import Store, pack
+from bomd.errors import InputError
+from bomd.experiments.confirmed import after_noise, keep_confirmed
+from bomd.experiments.evaluate import evaluate
+from bomd.experiments.inputs import state_of, without_copies, without_shared_patients
+from bomd.experiments.records import REVIEWED, SUSPECTS, choose_examples, label_record, save_predictions
+from bomd.files import write_json
+from bomd.learn.engine import History, fit, predict
+from bomd.learn.logs import DEFAULT, find_loggers, log_history
+from bomd.measure.metrics import classification, mean_auc
+from bomd.measure.space import save_sample
+from bomd.measure.thresholds import choose_thresholds
+from bomd.methods import METHODS
+from bomd.methods.base import Context, Method, NoiseLevel
+from bomd.methods.describe import in_use
+from bomd.models import card, model
+from bomd.networks.abnormality import share_abnormality
+from bomd.networks.backbone import Network
+from bomd.networks.device import Device, make_fabric
+from bomd.seeds import derive
+from bomd.tables import NO_FINDING, LabelTable
+from bomd.typed import arguments, convert, nearest
+
+HELD_OUT = "validation"  # the name under which held-out patients appear among the test sets
+BEFORE_NOISE = "validation before noise"  # the same patients with the labels before noise was added on purpose
+NOBODY_HELD_OUT = 'fit.select = "best" needs held-out patients, and validation is 0: the last epoch was kept.'
+NO_SCORE = 'fit.select = "best": no epoch could be scored on the held-out patients, so the last one was kept.'
+
+
+@dataclass(frozen=True)
+class Source:
+    """Labels with the packed images that they belong to."""
+
+    labels: LabelTable
+    store: Store
+
+
+def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFAULT) -> runs.Run:
+    """Do one experiment, or what is left of it, and return its directory.
+
+    Args:
+        config: All settings.
+        root: Where run directories, packed images and finished stages are kept.
+        loggers: Viewers to write the course of training for; see `bomd.learn.logs`.
+    """
+    started = time.time()
+    find_loggers(loggers)
+    method = make_method(config)
+    fabric = make_fabric(config.device)
+    tables = read_labels(config)
+    decided = read_decided(config, tables["train"][0])
+    check(config, method, tables["train"][0], decided)
+    rehearse(config, {name: table for name, (table, _) in tables.items()}, fabric)
+    stages = runs.Stages(root / "stages", config.method)
+    labels_of = with_decided(config, tables, decided)
+    data, sources = state_of(labels_of), {}
+    if not processes.agreed(runs.locate(root, config, data).finished):
+        with processes.first_before_others():
+            sources = {name: pack_images(*tables[name], config, stages, fabric.device) for name in tables}
+        data = state_of(labels_of, {name: source.store for name, source in sources.items()})
+    with processes.first_before_others():
+        this = runs.start(root, config, data)
+    if processes.agreed(this.finished):
+        older = "" if this.by_this_code else " by other code than today's"
+        progress.say(f"{this.directory} is finished already{older}; delete it to run again")
+        return this
+    progress.say(f"{config.method}, seed {config.seed}: {this.directory}")
+    train, remarks = _without_copies(sources.pop("train"), sources, config)
+    noise = add_noise(config, train.labels, stages)
+    labels = train.labels if noise is None else after_noise(noise.noisy, train.labels)
+    # Decisions come after both: the same noise falls on the same labels and the same patients are held out as in the
+    # run that people reviewed, so that neither brings true labels back.
+    kept, held_out = split_by_patient(labels, config.validation, derive(config.seed, HELD_OUT))
+    notes = []
+    if decided is not None:
+        labels = decided.over(labels, decided_only=noise is not None)
+        notes.append(decided.note(labels.take(kept)))
+        if type(method).loss is not Method.loss or type(method).step is not Method.step:
+            notes.append(
+                f"While it trains, {config.method} may weigh these labels, too, or mix its own guess into them."
+            )
+        for note in notes:
+            progress.say(note)
+    given, validation = labels.take(kept), _certain(labels.take(held_out))
+
+    def show(store: Store, table: LabelTable) -> Images:
+        return Images(store, table.ids, fabric.device, fabric.resident())
+
+    images = show(train.store, given)
+    level = NoiseLevel() if noise is None else NoiseLevel.between(noise.clean.take(kept).values, given.values)
+    known = known_rates(config.rates, given.classes)
+    context = Context(images, config.fit, fabric, derive(config.seed, "method"), stages, level, known)
+    prepared = keep_confirmed(method.prepare(given, context), given)
+
+    truths = {name: source.labels for name, source in sources.items()}
+    views = {
+        name: Images(source.store, source.labels.ids, fabric.device, fabric.resident())
+        for name, source in sources.items()
+    }
+    if len(validation):
+        truths[HELD_OUT] = validation
+        views[HELD_OUT] = show(train.store, validation)
+        if noise is not None:
+            truths[BEFORE_NOISE], views[BEFORE_NOISE] = noise.clean.take(held_out), views[HELD_OUT]
+
+    def score(name: str, networks: Sequence[Network]) -> LabelTable:
+        scores = predict(method, networks, views[name]).numpy()
+        return with_joint_classes(LabelTable(truths[name].ids, given.classes, scores), truths[name])
+
+    inputs = (config.to_dict(), images.fingerprint, prepared.targets, prepared.weights, str(fabric.device))
+    with stages.enter("classifier", *inputs) as stage:
+        networks, history = fit(
+            method,
+            images,
+            prepared.targets,
+            config.fit,
+            outputs=len(given.classes),
+            fabric=fabric,
+            seed=derive(config.seed, "classifier"),
+            directory=stage.directory,
+            what="train classifier",
+            validate=(lambda trained: mean_auc(validation, score(HELD_OUT, trained))) if len(validation) else None,
+        )
+    if config.fit.abnormality:
+        _share_abnormality(method, networks, images, given.classes, config.fit.abnormality)
+    predictions = {name: score(name, networks) for name in truths}
+    own = predict(method, networks, images).numpy()
+    truths = {name: truth.align(predictions[name].classes) for name, truth in truths.items()}
+    if not processes.first():
+        processes.wait()  # until the first has written what all computed
+        return this
+
+    record = label_record(given, prepared, noise, own, known)
+    record.save(this.directory / "labels.npz")
+    runs.remember_images(this, train.store.directory, train.store.size, train.store.fingerprint)
+    space = prepared.space
+    if space is not None:
+        labels = record.clean or record.given
+        save_sample(this.directory / "space.npz", space.descriptors, space.vectors, labels, config.seed)
+    most = SUSPECTS if truths else REVIEWED  # where nobody is tested, people go through what is flagged
+    choose_examples(record, train.store, config.seed, most).save(this.directory / "examples.npz")
+    save_predictions(this.directory / "predictions.npz", truths, predictions)
+    runs.write_lines(this.directory / "metrics.jsonl", [*prepared.history, *history])
+    environment = runs.environment(device_name(fabric), started)
+    write_json(this.directory / "environment.json", environment)
+    facts = {
+        "format": runs.FORMAT,
+        "name": config.name,
+        "method": config.method,
+        "seed": config.seed,
+        "settings": in_use(config.method, config.settings),
+        "notes": [
+            *prepared.notes,
+            *notes,
+            *remarks,
+            *selection_notes(config, history),
+            *skipped_images({"train": train, **sources}),
+        ],
+        "images": {"train": len(given), **{name: len(truth) for name, truth in truths.items()}},
+        "seconds": round(sum(epoch["seconds"] for epoch in (*prepared.history, *history)), 1),
+        "images_presented": sum(epoch["images"] for epoch in (*prepared.history, *history)),
+    }
+    numbers = evaluate(record, truths, predictions, config.minimum_positives, space, config.seed)
+    model.save(
+        this.directory / "model",
+        method.deployed(networks),
+        given.classes,
+        config.images.size,
+        thresholds=choose_thresholds(truths[HELD_OUT], predictions[HELD_OUT]) if len(validation) else None,
+        metrics=card.summarise(numbers["tests"]),
+        **card.facts_of(config, facts["images"]),
+    )
+    log_history(this.directory, [*prepared.history, *history], loggers)
+    write_json(this.directory / "result.json", facts | numbers)
+    processes.wait()
+    return this
+
+
+def _share_abnormality(
+    method: Method, networks: Sequence[Network], images: Images, classes: Sequence[str], share: float
+) -> None:
+    """Fold "No Finding" into the findings of every network that predicts."""
+    for network in method.deployed(networks):
+        logits = predict(method, [network], images, score=lambda own, pixels: own[0](pixels))
+        share_abnormality(network, logits, classes.index(NO_FINDING), share)
+
+
+def make_method(config: Config) -> Method:
+    """The method of a recipe with its settings, every name and type checked."""
+    kind = METHODS[config.method]
+    inherited = config.settings.get(kind.variant_of or config.method, {})
+    return kind(**arguments(kind, inherited | config.settings.get(config.method, {}), config.method))
+
+
+def read_labels(config: Config) -> dict[str, tuple[LabelTable, datasets.Dataset]]:
+    """The labels of the training set, under "train", and of every test set, before anything is spent on images.
+
+    Those of the training set are as the set has them; what people decided about them is read by `read_decided`.
+    """
+    reserved = {"train", HELD_OUT, BEFORE_NOISE} & set(config.test)
+    if reserved:
+        raise InputError(f"A test set cannot be called {reserved.pop()!r}.")
+    undecided = {name: value for name, value in config.train.items() if name not in datasets.CORRECTIONS}
+    tables = {name: datasets.read(place, name) for name, place in {"train": undecided, **config.test}.items()}
+    for name, (table, _) in tables.items():
+        if not len(table):
+            raise InputError(f"{name}: no image is left after the dataset's filters.")
+    labels = {name: table for name, (table, _) in tables.items()}
+    train, dataset = tables["train"]
+    tests = {name: labels[name] for name in config.test}
+    sources = {"train": config.train, **config.test}
+    train = without_shared_patients(train, tests, sources, config.hold_out_test_patients)
+    return {**tables, "train": (train, dataset)}
+
+
+def data_of(config: Config) -> runs.Data:
+    """The present state of the labels and image files of a recipe."""
+    tables = read_labels(config)
+    return state_of(with_decided(config, tables, read_decided(config, tables["train"][0])))
+
+
+def with_decided(
+    config: Config, tables: Mapping[str, tuple[LabelTable, datasets.Dataset]], decided: Corrections | None
+) -> dict[str, LabelTable]:
+    """All labels as a run starts from them, with what people decided about the training labels."""
+    labels = {name: table for name, (table, _) in tables.items()}
+    if decided is not None:
+        labels["train"] = decided.over(labels["train"], decided_only=bool(config.noise))
+    return labels
+
+
+def _without_copies(train: Source, tests: Mapping[str, Source], config: Config) -> tuple[Source, list[str]]:
+    """The training images without pictures that a test set has, and remarks for the reader."""
+    pairs = {name: (test.labels, test.store) for name, test in tests.items()}
+    labels, remarks = without_copies(train.labels, train.store, pairs, config.hold_out_test_patients)
+    for remark in remarks:
+        progress.say(f"Note: {remark}")
+    return Source(labels, train.store), remarks
+
+
+def read_decided(config: Config, train: LabelTable) -> Corrections | None:
+    """What people decided about the training labels, where the recipe names a file of it."""
+    decided = datasets.read_corrections(config.train, train, "train")
+    if decided is not None and not decided.detailed and config.noise:
+        raise InputError(
+            f"{details_beside(decided.file)} is missing, so that labels which people decided on cannot be told from "
+            "the noise of the recipe: write both files with `bomd decisions`, or add no noise with --set 'noise={}'."
+        )
+    return decided
+
+
+def check(config: Config, method: Method, train: LabelTable, decided: Corrections | None = None) -> None:
+    """Find out what cannot work before hours go into images: labels, noise, backbone and weights."""
+    method.check(train if decided is None else decided.over(train, decided_only=bool(config.noise)))
+    known_rates(config.rates, train.classes)
+    plan_noise(config, train)
+    networks = method.build(len(train.classes), config.fit, seed=0)
+    if config.fit.abnormality:
+        if NO_FINDING not in train.classes:
+            raise InputError(f'fit.abnormality needs a class "{NO_FINDING}", which these labels do not have.')
+        for network in method.deployed(networks):
+            share_abnormality(network, torch.zeros(2, len(train.classes)), 0, share=0.0)  # says if it cannot
+
+
+def rehearse(config: Config, tables: Mapping[str, LabelTable], fabric: Device) -> None:
+    """Try what comes after training on made-up scores, so that no error is left to be found when hours are spent."""
+    classes = tables["train"].classes
+    for name in config.test:
+        truth = tables[name]
+        guess = LabelTable(truth.ids, classes, np.full((len(truth), len(classes)), 0.5))
+        scores = with_joint_classes(guess, truth)
+        if not set(scores.classes) & set(truth.classes):
+            raise InputError(f"Test set {name!r} has no class in common with the training set: {', '.join(classes)}.")
+        try:
+            classification(truth, scores, bootstrap=0, minimum_positives=config.minimum_positives)
+        except InputError as error:
+            raise InputError(f"Test set {name!r} cannot be judged: {error}") from error
+    card.facts_of(config, {name: len(table) for name, table in tables.items()})
+    runs.environment(device_name(fabric), time.time())
+    if config.fit.select == "best" and not config.validation:
+        progress.say(f"Note: {NOBODY_HELD_OUT}")
+
+
+def selection_notes(config: Config, history: History) -> list[str]:
+    """Why `select = "best"` kept the last epoch, where it did."""
+    if config.fit.select != "best" or any(epoch.get("validation") is not None for epoch in history):
+        return []
+    return [NO_SCORE if config.validation else NOBODY_HELD_OUT]
+
+
+def pack_images(
+    table: LabelTable, dataset: datasets.Dataset, config: Config, stages: runs.Stages, device: torch.device
+) -> Source:
+    """Decode every image once; the store is shared by all runs that use the same images at the same size."""
+    render = dataset.render
+    store = pack(
+        table,
+        stages.directory("images", table.ids, table.paths, config.images.size),
+        config.images.size,
+        render=None if render is None else lambda ids, size: render(ids, size, device=device).cpu().numpy(),
+        skip_broken=config.images.skip_broken,
+    )
+    return Source(table.select(store.ids) if store.broken else table, store)
+
+
+def skipped_images(sources: Mapping[str, Source]) -> list[str]:
+    """One note for each set that lost unreadable images."""
+    return [
+        f"{name}: {len(source.store.broken)} unreadable images were left out, such as {source.store.broken[0]['id']}."
+        for name, source in sources.items()
+        if source.store.broken
+    ]
+
+
+def plan_noise(config: Config, table: LabelTable) -> Callable[[], NoisyLabels] | None:
+    """The recipe's noise, checked and ready to be drawn; nothing where the recipe asks for none.
+
+    Beside the arguments of its kind, `only` names the origin of the rows that it falls on, and `share` the part
+    of the patients.
+    """
+    options = dict(config.noise)
+    kind = convert(options.pop("kind", "none"), str, "noise.kind")
+    if kind == "none":
+        if options:
+            raise InputError(f"noise: {next(iter(options))!r} is set, but 'kind' is not.")
+        return None
+    if kind not in NOISES:
+        raise InputError(f"noise: unknown kind {kind!r}.{nearest(kind, [*NOISES, 'none'])}")
+    origin, share = options.pop("only", None), options.pop("share", 1.0)
+    seed = derive(config.seed, "noise")
+    draw = partial(NOISES[kind], table=table, seed=seed)
+    chosen = arguments(draw, options, "noise")
+    exposed = np.ones(len(table), dtype=np.bool_)
+    if origin is not None:
+        exposed = np.zeros_like(exposed) if table.origins is None else table.origins == origin
+        if not exposed.any():
+            known = [] if table.origins is None else np.unique(table.origins).tolist()
+            raise InputError(f"noise.only: no training image comes from {origin!r}. There are: {known}.")
+    if not 0 < convert(share, float, "noise.share") <= 1:
+        raise InputError(f"noise.share must be above 0 and at most 1, not {share}.")
+    if share < 1:
+        rows = np.flatnonzero(exposed)
+        kept, _ = split_by_patient(table.take(rows), share, seed)
+        exposed[rows[kept]] = False
+    return partial(within, exposed, table, lambda part: NOISES[kind](table=part, seed=seed, **chosen))
+
+
+def add_noise(config: Config, table: LabelTable, stages: runs.Stages) -> NoisyLabels | None:
+    """Draw the recipe's noise once per seed; every method and stage then reads the same file."""
+    draw = plan_noise(config, table)
+    if draw is None:
+        return None
+    with stages.enter("noise", table.ids, table.values, config.noise, config.seed) as stage:
+        path = stage.directory / "noise.npz"
+        if not stage.finished:
+            draw().save(path)
+            stage.finish()
+        return NoisyLabels.load(path)
+
+
+def _certain(table: LabelTable) -> LabelTable:
+    """The labels that a prediction can be judged by; a probability is neither right nor wrong."""
+    return table.replace(np.where(np.isin(table.values, (0, 1)), table.values, np.nan))
+
+
+def with_joint_classes(predicted: LabelTable, truth: LabelTable) -> LabelTable:
+    """Add the score of a class that a test set labels as one and the training set as two."""
+    joined = nih_google.NODULE_OR_MASS in truth.classes and {"Mass", "Nodule"} <= set(predicted.classes)
+    return nih_google.score_nodule_or_mass(predicted) if joined else predicted
+
+
+def device_name(fabric: Device) -> str:
+    if fabric.device.type == "cuda":
+        return str(torch.cuda.get_device_name(fabric.device))
+    return f"cpu, {torch.get_num_threads()} threads"

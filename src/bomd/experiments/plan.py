@@ -1,0 +1,101 @@
+"""What to run: recipes, cells, methods and seeds as a list of experiments, and roughly what they cost."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from bomd.config import Config, load
+from bomd.errors import InputError
+from bomd.experiments.summary import show_seconds
+from bomd.methods import METHODS
+from bomd.methods.describe import describe, tables_of
+from bomd.recipes import find_recipe
+from bomd.runs import Run
+from bomd.typed import arguments, nearest
+
+REFERENCE = "bomd"  # the method that others are compared with, unless another is asked for
+
+
+def configure(recipe: str, method: str | None = None, seed: int | None = None, overrides: Sequence[str] = ()) -> Config:
+    """One experiment, without the settings of other methods: changing theirs must not make this another run.
+
+    Args:
+        recipe: A file, or the name of a recipe that ships with bomd.
+        method: Instead of the recipe's; likewise the seed.
+        overrides: "key=value" with a dotted key.
+    """
+    given = [f'method="{method}"'] if method is not None else []
+    given += [f"seed={seed}"] if seed is not None else []
+    config = load(find_recipe(recipe), METHODS, [*overrides, *given])
+    for name, settings in config.settings.items():
+        arguments(METHODS.outline(name), settings, name)
+    own = {name: config.settings[name] for name in tables_of(config.method) if name in config.settings}
+    return replace(config, settings=own)
+
+
+def grid(
+    recipes: Sequence[str],
+    methods: Sequence[str] | None,
+    seeds: Sequence[int],
+    cells: Sequence[str] = ("",),
+    overrides: Sequence[str] = (),
+) -> list[Config]:
+    """Every combination once; a cell with settings of one method is the same experiment for all others.
+
+    Args:
+        methods: Their names; None takes all that there are.
+        cells: Each a column of the comparison, as "key=value" separated by spaces.
+    """
+    configs = [
+        configure(recipe, method, seed, [*overrides, *cell.split()])
+        for recipe in recipes
+        for cell in cells
+        for method in (METHODS if methods is None else methods)
+        for seed in seeds
+    ]
+    return list({config.key: config for config in configs}.values())
+
+
+def check_reference(name: str, configs: Sequence[Config]) -> None:
+    """Refuse a method to compare with that is not there; without several methods, or by default, it does not matter."""
+    methods = list(dict.fromkeys(config.method for config in configs))
+    if name != REFERENCE and name not in methods:
+        raise InputError(f"--reference {name!r} is none of the methods that are run.{nearest(name, methods)}")
+
+
+def cost(config: Config) -> float:
+    """How long a run takes compared with others; the number of images is not known before they are read."""
+    return factor(config) * config.fit.epochs * config.images.size**2
+
+
+def factor(config: Config) -> float:
+    """What the method costs as a factor of plain training."""
+    return describe(config.method).cost or 1.0
+
+
+def announce(configs: Sequence[Config], finished: Mapping[int, Run], jobs: int) -> str:
+    """What is about to be done and roughly what it costs, as lines for people.
+
+    Args:
+        finished: Runs that need not be done, by their place in the list.
+    """
+    left = [config for place, config in enumerate(configs) if place not in finished]
+    older = sum(not run.by_this_code for run in finished.values())
+    first = f"{len(configs)} runs, of which {len(finished)} are finished already"
+    first += f", {older} by other code than today's: delete them to run them again" if older else ""
+    if not left:
+        return first
+    work = sum(factor(config) for config in left)
+    second = f"{len(left)} to do, as much work as {work:.4g} of bce"
+    known = [run.result()["seconds"] / factor(configs[place]) for place, run in finished.items()]
+    if known:
+        guess = statistics.fmean(known) * work / min(jobs, len(left))
+        second += f"; going by those that are finished, about {show_seconds({'mean': guess})} of training"
+    costs = {config.method: factor(config) for config in left}
+    counts = Counter(config.method for config in left)
+    dearest = sorted(costs, key=lambda method: -costs[method])
+    third = "Runs and cost of each: " + ", ".join(f"{name} {counts[name]} x {costs[name]:g}" for name in dearest)
+    return "\n".join([first, second, third])

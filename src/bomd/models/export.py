@@ -1,0 +1,108 @@
+"""A trained classifier as one ONNX file that needs no PyTorch: pixels in, probabilities out."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bomd.errors import InputError
+from bomd.files import replacing
+from bomd.learn.learner import prepare
+from bomd.models.model import Model
+
+LARGEST_DIFFERENCE = 1e-4  # of a probability between PyTorch and the file
+
+
+class Whole(nn.Module):
+    """Normalisation, networks and the mean of their probabilities."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(model.networks)
+        self.channels = model.networks[0].channels
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        images = prepare(pixels.float(), self.channels)
+        return torch.stack([network(images).sigmoid() for network in self.networks]).mean(0)
+
+
+def export_onnx(model: Model, path: Path) -> float:
+    """Write the file, run it once, and return the largest difference from PyTorch's probabilities.
+
+    The file takes `pixels`, (B, size, size) uint8 of square images as `bomd.data.images.fit_square` makes them, and
+    gives `probabilities`, (B, C); class names (as JSON) and size are in its metadata. Whoever decodes images
+    differently gets different probabilities.
+
+    Raises:
+        InputError: if the extra is missing, or the file does not give what PyTorch gives.
+    """
+    try:
+        import onnx
+        import onnxruntime  # noqa: F401 - asked for now, not after minutes
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise InputError("ONNX export needs an extra: pip install 'bomd[onnx]'.") from error
+    whole = Whole(model).cpu().float().eval()
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(0, 256, (3, model.size, model.size), dtype=torch.uint8, generator=generator)
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), _quiet("torch.onnx", "onnxscript"):
+        warnings.simplefilter("ignore")  # about things that the comparison below would show
+        program = torch.onnx.export(
+            whole,
+            (pixels,),
+            dynamo=True,
+            input_names=["pixels"],
+            output_names=["probabilities"],
+            dynamic_shapes={"pixels": {0: "batch"}},
+            optimize=True,
+        )
+    assert program is not None
+    proto = program.model_proto
+    facts = {"classes": json.dumps(model.classes), "size": str(model.size), "made_by": "bomd"}
+    onnx.helper.set_model_props(proto, facts)
+    with replacing(path) as temporary:
+        onnx.save(proto, temporary)
+        with torch.no_grad():
+            expected = whole(pixels).numpy()
+        difference = float(np.abs(run_onnx(temporary, pixels.numpy()) - expected).max())
+        if not difference <= LARGEST_DIFFERENCE:
+            raise InputError(
+                f"The ONNX file differs from PyTorch by {difference:.2g} in a probability; it is not kept."
+            )
+    return difference
+
+
+def open_onnx(path: Path, threads: int = 0) -> Any:
+    """A session of onnxruntime on the CPU; 0 threads leaves the choice to it."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def run_onnx(path: Path, pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """(B, C) probabilities of (B, size, size) images by an exported file."""
+    (probabilities,) = open_onnx(path).run(["probabilities"], {"pixels": pixels})
+    return np.asarray(probabilities)
+
+
+@contextlib.contextmanager
+def _quiet(*names: str) -> Any:
+    before = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)

@@ -1,0 +1,344 @@
+"""A trained classifier as a folder that opens anywhere: weights, a description that is checked, and a model card.
+
+network0.safetensors   weights; another file for each further network
+model.json             architecture, classes, preprocessing, thresholds, metrics, checksums
+README.md              the same for people, see `bomd.models.card`
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors import torch as tensors
+from torch import Tensor
+
+from bomd import progress
+from bomd.config import LARGEST_SIZE
+from bomd.data.batches import SCALES
+from bomd.data.images import cores, read_chunks
+from bomd.errors import InputError
+from bomd.files import make_private, read_json, replacing, write_json, write_text
+from bomd.learn.engine import Learner, prepare
+from bomd.models import card
+from bomd.networks.architectures import PLAIN, complete, describe, make
+from bomd.networks.backbone import Network
+from bomd.networks.device import make_fabric
+from bomd.tables import LabelTable
+
+FORMAT = 2
+FIRST_FORMAT = 1  # without preprocessing, thresholds, metrics and checksums; still opened
+DESCRIPTION = "model.json"
+WORTH_PROCESSES = 32 << 20  # bytes of image files; below that, starting processes takes longer than decoding
+SIZES = (8, LARGEST_SIZE)  # of the square, in pixels
+MOST_NETWORKS = 64
+# Names of the rules of `bomd.data.images`, to be changed with them: a model that learnt by other rules is not opened.
+READING, RESIZING = "grey-8-bit", "stretch-bilinear-antialiased"
+
+
+@dataclass(frozen=True)
+class Model:
+    """Networks with what is needed to use them on a new image.
+
+    Attributes:
+        networks: Whose probabilities are averaged.
+        classes: C names, in the order of the outputs.
+        size: Side of the square that images are resized to.
+        thresholds: For each class, from which probability on it is called; None where that is not known.
+        metrics: For each set of images, the mean AUC with its interval, as `bomd.models.card.summarise` has it.
+        facts: What it was trained on, and how.
+    """
+
+    networks: tuple[Network, ...]
+    classes: tuple[str, ...]
+    size: int
+    thresholds: Mapping[str, float | None] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    _single: list[Recorded] = field(default_factory=list, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        count, shown = len(self.networks), ", ".join([*self.classes[:3], *(["…"] if len(self.classes) > 3 else [])])
+        networks = f"{count} network{'s' * (count > 1)} {self.networks[0].name!r} on {self.device}"
+        return f"Model: {len(self.classes)} classes ({shown}), {self.size} x {self.size} pixels, {networks}"
+
+    @torch.no_grad()
+    def probabilities(self, pixels: np.ndarray[Any, np.dtype[np.uint8]] | Tensor) -> Tensor:
+        """(B, C) for square uint8 images (B, size, size), averaged over the networks."""
+        given = torch.as_tensor(pixels).to(self.device)
+        if len(given) > 1 or self.device.type == "cpu":
+            return self._forward(given).cpu()
+        if not self._single:  # images that come one by one are worth a recording
+            self._single.append(Recorded(self._forward, given))
+        return self._single[0](given).cpu()
+
+    def predict(self, files: Sequence[Path | str] | Path | str, batch: int = 64) -> LabelTable:
+        """Probabilities of image files, or of one; the id of a row is the path as given.
+
+        Raises:
+            InputError: A file cannot be read; it is named.
+        """
+        files = [files] if isinstance(files, str | Path) else files  # text is a sequence, too: of letters
+        found, broken = self.predict_readable(files, batch)
+        if broken:
+            others = f" ({len(broken)} of {len(files)} images cannot be read.)" if len(broken) > 1 else ""
+            raise InputError(f"{next(iter(broken.values()))}{others}")
+        return found
+
+    def predict_readable(self, files: Sequence[Path | str], batch: int = 64) -> tuple[LabelTable, dict[str, str]]:
+        """Probabilities of the files that can be read, in the order given, and why each of the others cannot.
+
+        Many files are decoded by all cores while the networks work on those that are done.
+        """
+        if not files:
+            raise InputError("No image to predict.")
+        names = np.asarray([str(file) for file in files], dtype=np.str_)
+        once, times = np.unique(names, return_counts=True)
+        if times.max() > 1:  # rows go by their file
+            raise InputError(f"Image {once[np.argmax(times)]} is named {times.max()} times; name every file once.")
+        values = np.full((len(files), len(self.classes)), np.nan, dtype=np.float32)
+        broken: dict[int, str] = {}
+        workers = cores() if _bytes(files) > WORTH_PROCESSES else 1
+        starts = range(0, len(files), batch)
+        with progress.bar("predict", len(files)) as advance:
+            for chunk in read_chunks(names, self.size, starts, batch, workers):
+                broken |= {chunk.start + row: reason for row, reason in chunk.broken.items()}
+                good = [row for row in range(len(chunk.pixels)) if row not in chunk.broken]
+                if good:
+                    rows = np.asarray(good) + chunk.start
+                    values[rows] = self.probabilities(chunk.pixels[good]).numpy()
+                advance(len(chunk.pixels))
+        kept = [row for row in range(len(files)) if row not in broken]
+        table = LabelTable(names[kept], self.classes, values[kept], paths=names[kept])
+        return table, {str(names[row]): broken[row] for row in sorted(broken)}
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.networks[0].parameters()).device
+
+    def _forward(self, pixels: Tensor) -> Tensor:
+        return Learner().predict(self.networks, prepare(pixels.float(), self.networks[0].channels))
+
+
+class Recorded:
+    """A function of one tensor on a GPU, recorded for tensors of one shape and replayed with one call."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor], example: Tensor) -> None:
+        self._given = example.clone()
+        beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            for _ in range(3):  # libraries choose their algorithms in the first calls
+                function(self._given)
+        torch.cuda.current_stream().wait_stream(beside)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._found = function(self._given)
+
+    def __call__(self, given: Tensor) -> Tensor:
+        self._given.copy_(given)
+        self._graph.replay()
+        return self._found.clone()
+
+
+def save(
+    directory: Path,
+    networks: Sequence[Network],
+    classes: Sequence[str],
+    size: int,
+    *,
+    thresholds: Mapping[str, float | None] | None = None,
+    metrics: Mapping[str, Any] | None = None,
+    **facts: Any,
+) -> None:
+    """Write the folder; `model.json` comes last, so a folder that has it and opens is complete.
+
+    Args:
+        directory: The folder.
+        networks: All of one architecture.
+        classes: C names, in the order of the outputs.
+        size: Side of the square that images are resized to.
+        thresholds: See `bomd.measure.thresholds`; classes without one have None.
+        metrics: See `bomd.models.card.summarise`.
+        facts: What it was trained on, and how, as `bomd.models.card.facts_of` has it; must fit into JSON.
+    """
+    architecture = describe(networks[0])
+    if any(describe(network) != architecture for network in networks):
+        raise ValueError("The networks of a model must all be of one architecture.")
+    make_private(directory)
+    checksums = {}
+    for number, network in enumerate(networks):
+        weights = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+        content = tensors.save(weights)
+        with replacing(directory / _weights_file(number)) as temporary:
+            temporary.write_bytes(content)
+        checksums[_weights_file(number)] = hashlib.sha256(content).hexdigest()
+    description = {
+        "format": FORMAT,
+        "backbone": networks[0].name,
+        "architecture": architecture,
+        "networks": len(networks),
+        "classes": list(classes),
+        "preprocessing": {"size": size, **_preprocessing(networks[0].channels)},
+        "thresholds": {name: (thresholds or {}).get(name) for name in classes},
+        "metrics": dict(metrics or {}),
+        "facts": facts,
+        "checksums": checksums,
+    }
+    write_text(directory / "README.md", card.write(description))
+    write_json(directory / DESCRIPTION, description)
+
+
+def load(directory: Path | str, accelerator: Any = "auto") -> Model:
+    """Open a model folder, or the run directory or the folder of an audit that contains it.
+
+    Raises:
+        InputError: There is none, or it is damaged or of another version; one line says what is wrong.
+    """
+    from bomd.config import DeviceSettings
+
+    directory = _find(Path(directory))
+    description = _checked(read_json(directory / DESCRIPTION), directory)
+    classes = tuple(description["classes"])
+    fabric = make_fabric(DeviceSettings(accelerator=accelerator))
+    networks = [
+        _open_network(directory, number, description).place(fabric).eval() for number in range(description["networks"])
+    ]
+    expected = _preprocessing(networks[0].channels)
+    for name, value in expected.items():
+        if description["preprocessing"].get(name, value) != value:
+            raise InputError(f"{directory}: the model's {name} is not what this version of bomd does ({value}).")
+    return Model(
+        tuple(networks),
+        classes,
+        description["preprocessing"]["size"],
+        description["thresholds"],
+        description["metrics"],
+        description["facts"],
+    )
+
+
+def _find(place: Path) -> Path:
+    """The model folder that is meant: this one, that of a run, that of the latest run of an audit, or the only one."""
+    for folder in (place, place / "model"):
+        if (folder / DESCRIPTION).exists():
+            return folder
+    if (place / "audit.json").is_file():
+        facts = read_json(place / "audit.json")
+        run = place / str(facts.get("run")) if isinstance(facts, dict) else place
+        if (run / "model" / DESCRIPTION).is_file() and run.resolve().is_relative_to(place.resolve()):
+            return run / "model"
+    found = sorted(file.parent for file in place.glob(f"**/model/{DESCRIPTION}"))
+    if len(found) > 1:
+        raise InputError(f"{len(found)} models are in {place}, such as {found[0]} and {found[1]}: name one of them.")
+    if not found:
+        raise InputError(f"No model in {place}: expected a finished run or a folder with {DESCRIPTION}.")
+    return found[0]
+
+
+def _bytes(files: Sequence[Path | str]) -> int:
+    """Of all these files; those that are not there count nothing and are named later."""
+    total = 0
+    for file in files:
+        with suppress(OSError):
+            total += Path(file).stat().st_size
+    return total
+
+
+def _weights_file(number: int) -> str:
+    return f"network{number}.safetensors"
+
+
+def _preprocessing(channels: int) -> dict[str, Any]:
+    """How images become numbers, besides the size; a model that was trained otherwise is not opened."""
+    mean, deviation = ([pair[place] for pair in SCALES[channels]] for place in (0, 1))
+    return {"channels": channels, "mean": mean, "deviation": deviation, "reading": READING, "resizing": RESIZING}
+
+
+def _open_network(directory: Path, number: int, description: Mapping[str, Any]) -> Network:
+    """One network with its weights; every tensor must be there, of the right shape and finite."""
+    path = directory / _weights_file(number)
+    architecture, outputs = description["architecture"], len(description["classes"])
+    try:
+        content = path.read_bytes()
+        weights = complete(architecture["name"], tensors.load(content), outputs)
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror}.") from error
+    except SafetensorError as error:
+        raise InputError(f"Cannot read {path}: {str(error).splitlines()[0]}.") from error
+    if description["format"] != FIRST_FORMAT and (
+        description["checksums"].get(path.name) != hashlib.sha256(content).hexdigest()
+    ):
+        raise InputError(f"Cannot read {path}: it is not the file that was saved with {DESCRIPTION}.")
+    try:
+        network = make(architecture["name"], description["backbone"], outputs, **architecture["arguments"])
+    except InputError:
+        raise
+    except Exception as error:  # an architecture's arguments may be anything
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"Cannot open {directory}: no such {architecture['name']!r} network: {reason}.") from error
+    problem = _misfit(network.state_dict(), weights)
+    if problem is not None:
+        raise InputError(f"Cannot read {path}: {problem}.")
+    network.load_state_dict(weights, strict=True)
+    return network
+
+
+def _misfit(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str | None:
+    """What keeps these weights from being those of a network, if anything does."""
+    if expected.keys() != weights.keys():
+        name = min(expected.keys() ^ weights.keys())
+        return f"tensor {name!r} is {'missing' if name in expected else 'not part of this network'}"
+    for name, tensor in sorted(weights.items()):
+        if tensor.shape != expected[name].shape:
+            return f"tensor {name!r} has shape {tuple(tensor.shape)}, expected {tuple(expected[name].shape)}"
+        if tensor.is_floating_point() != expected[name].is_floating_point():
+            return f"tensor {name!r} is of type {tensor.dtype}, expected {expected[name].dtype}"
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            return f"tensor {name!r} is not finite"
+    return None
+
+
+def _checked(description: Any, directory: Path) -> dict[str, Any]:
+    """The content of `model.json` with all fields of today's format, each of the right kind."""
+    place = directory / DESCRIPTION
+
+    def require(good: bool, otherwise: str) -> None:
+        if not good:
+            raise InputError(f"{place}: {otherwise}.")
+
+    require(isinstance(description, dict), "this is not the description of a model")
+    found = description.get("format")
+    if found not in (FIRST_FORMAT, FORMAT):
+        raise InputError(f"{directory} holds a model of another version (format {found}).")
+    whole = dict(description)
+    if found == FIRST_FORMAT:
+        whole |= {"preprocessing": {"size": whole.get("size")}, "thresholds": {}, "metrics": {}, "checksums": {}}
+        whole = {"architecture": {"name": PLAIN, "arguments": {}}, "facts": {}} | whole  # the first had one kind
+    kinds = {"backbone": str, "networks": int, "classes": list, "architecture": dict, "preprocessing": dict}
+    kinds |= {"thresholds": dict, "metrics": dict, "facts": dict, "checksums": dict}
+    for name, kind in kinds.items():
+        value = whole.get(name)
+        require(isinstance(value, kind) and not isinstance(value, bool), f"{name!r} is missing or of the wrong kind")
+
+    classes, thresholds, architecture = whole["classes"], whole["thresholds"], whole["architecture"]
+    good_names = all(isinstance(name, str) and name.strip() for name in classes) and len(set(classes)) == len(classes)
+    require(bool(classes) and good_names, "'classes' must be different names, none of them empty")
+    require(1 <= whole["networks"] <= MOST_NETWORKS, f"'networks' is {whole['networks']}, not 1 to {MOST_NETWORKS}")
+    size = whole["preprocessing"].get("size")
+    require(isinstance(size, int) and SIZES[0] <= size <= SIZES[1], f"a size of {size!r} is not within {SIZES}")
+    described = isinstance(architecture.get("name"), str) and isinstance(architecture.get("arguments"), dict)
+    require(described, "'architecture' needs a name and arguments")
+    for name, value in thresholds.items():
+        require(name in classes, f"there is a threshold for {name!r}, which is none of the classes")
+        number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+        require(value is None or number, f"the threshold of {name!r} is {value!r}, not within 0 and 1")
+    whole["thresholds"] = {name: thresholds.get(name) for name in classes}
+    return whole

@@ -1,0 +1,192 @@
+"""The networks that can be trained: images in, one feature vector, one linear head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from bomd import processes
+from bomd.errors import InputError
+from bomd.networks import spread
+from bomd.networks.dense import DenseNet121
+from bomd.networks.device import Device
+from bomd.networks.weights import load_densenet, load_efficientnet
+
+
+class Network(nn.Module):
+    """A trunk that turns images into features, and a head that turns features into outputs.
+
+    Attributes:
+        name: its key in `BACKBONES`.
+        channels: image channels it expects, 1 or 3.
+        feature_size: F, the length of a feature vector.
+        head: the linear layer from F features to the outputs.
+        shown: images that went through it so far.
+    """
+
+    def __init__(self, name: str, trunk: nn.Module, channels: int, feature_size: int, outputs: int) -> None:
+        super().__init__()
+        self.name, self.channels, self.feature_size = name, channels, feature_size
+        self.trunk = trunk
+        self.head: nn.Module = nn.Linear(feature_size, outputs)
+        self.shown = 0
+        self._precision: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+    def place(self, fabric: Device) -> Network:
+        """Move to a device and compute in its precision from now on; outputs are float32 at least."""
+        self.to(device=fabric.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if fabric.double:
+            self.double()
+        self._precision = fabric.autocast
+        together = processes.count() > 1 and fabric.settings.whole_batch_norm
+        if together:
+            spread.normalise_together(self.trunk)
+        for part in self.trunk.modules():  # a trunk may be made of trunks
+            if isinstance(part, DenseNet121):
+                part.share = None if fabric.settings.kernels else False
+                part.total = spread.total if together else None
+        return self
+
+    def features(self, images: Tensor) -> Tensor:
+        """(B, channels, H, W) images to (B, F) features.
+
+        In training each of several processes works on a share of the images, and all get all features.
+        """
+        count = len(images)
+        self.shown += count
+        shared = self.training and 1 < processes.count() <= count
+        images = (images[spread.own_part(count)] if shared else images).to(self.head_type)
+        with self._precision():
+            found = self.trunk(images.contiguous(memory_format=torch.channels_last))
+        found = found.to(self.head_type)
+        return spread.gather(found, count) if shared else cast(Tensor, found)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, channels, H, W) images to (B, outputs)."""
+        return cast(Tensor, self.head(self.features(images)))
+
+    @property
+    def head_type(self) -> torch.dtype:
+        """Features and outputs have it: losses never see less than float32."""
+        return next(self.head.parameters()).dtype
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """How to make one kind of trunk.
+
+    Attributes:
+        trunk: makes it, with random weights.
+        channels: image channels it expects.
+        feature_size: F, the length of its feature vector.
+        load: fills it with pretrained weights, `"imagenet"` or a file; None where none exist.
+    """
+
+    trunk: Callable[[], nn.Module]
+    channels: int
+    feature_size: int
+    load: Callable[[nn.Module, str | Path], None] | None = None
+
+
+class Residual(nn.Module):
+    """Two 3 x 3 convolutions that halve the image, beside a shortcut that averages it down."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.convolutions = nn.Sequential(
+            nn.Conv2d(inputs, outputs, 3, stride=2, padding=1, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(outputs, outputs, 3, padding=1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
+        self.shortcut = nn.Sequential(
+            nn.AvgPool2d(2, ceil_mode=True),
+            nn.Conv2d(inputs, outputs, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.relu(self.convolutions(images) + self.shortcut(images))
+
+
+class PooledEfficientNet(nn.Module):
+    """An EfficientNet without its own classification layer."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        del model._fc
+        self.model = model
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps: Tensor = self.model.extract_features(images)
+        return maps.mean(dim=(2, 3))
+
+
+def _small() -> nn.Module:
+    """A residual network for CPUs: the stem halves the image at once; widths about double as the image halves."""
+    widths = (16, 24, 48, 96, 192)
+    return nn.Sequential(
+        nn.Conv2d(1, widths[0], 5, stride=2, padding=2, bias=False),
+        nn.BatchNorm2d(widths[0]),
+        nn.ReLU(inplace=True),
+        *(Residual(inputs, outputs) for inputs, outputs in pairwise(widths)),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+    )
+
+
+def _efficientnet_lite0() -> nn.Module:
+    try:
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError as error:
+        raise InputError("efficientnet_lite0 needs an extra: pip install 'bomd[efficientnet]'.") from error
+
+    # Random depth is off, because it draws from the global generator; batch norm follows the images within
+    # tens of steps, where the package's momentum of .99 would keep ImageNet's statistics through a short run.
+    return PooledEfficientNet(
+        EfficientNet.from_name("efficientnet-lite0", drop_connect_rate=0.0, batch_norm_momentum=0.9)
+    )
+
+
+BACKBONES: dict[str, Backbone] = {
+    "densenet121": Backbone(DenseNet121, channels=3, feature_size=1024, load=load_densenet),
+    "efficientnet_lite0": Backbone(_efficientnet_lite0, channels=3, feature_size=1280, load=load_efficientnet),
+    "small": Backbone(_small, channels=1, feature_size=192),
+}
+
+
+def build(name: str, outputs: int, *, weights: str | Path | None = None, seed: int | None = None) -> Network:
+    """Make a network.
+
+    Args:
+        name: a key of `BACKBONES`.
+        outputs: width of the head.
+        weights: of the trunk: None or `"none"` for random ones, `"imagenet"`, or a file (for densenet121 in
+            torchvision's format). The head is always drawn at random.
+        seed: of everything drawn at random; None draws from PyTorch's global generator.
+    """
+    if name not in BACKBONES:
+        raise InputError(f"No backbone {name!r}: use one of {', '.join(BACKBONES)}.")
+    if outputs < 1:
+        raise InputError(f"A network needs at least one output, not {outputs}.")
+    backbone = BACKBONES[name]
+    pretrained = None if weights in (None, "none") else weights
+    if pretrained is not None and backbone.load is None:
+        raise InputError(f"Backbone {name!r} has no pretrained weights: set them to 'none', not {str(weights)!r}.")
+    # Only the CPU's generator is touched, and put back: a network never depends on what was drawn before.
+    with torch.device("cpu"), nullcontext() if seed is None else torch.random.fork_rng(devices=[]):
+        if seed is not None:
+            torch.default_generator.manual_seed(seed)
+        network = Network(name, backbone.trunk(), backbone.channels, backbone.feature_size, outputs)
+        if pretrained is not None and backbone.load is not None:
+            backbone.load(network.trunk, pretrained)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # trains faster on CPUs
+    return network

@@ -1,0 +1,213 @@
+"""Normalise, scale, pool and differentiate maps per channel, with as few passes over memory as there can be.
+
+A channels-last map is a matrix with a row per pixel and a column per channel. On a GPU every function here is one or
+two Triton kernels that read each operand once; elsewhere it is the same formula in PyTorch, which is also what the
+kernels are checked against. Matrices may be column slices of wider ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+EPS = 1e-5  # of every batch norm
+Total = Callable[[Tensor], Tensor]  # adds up sums over processes that share a batch
+
+
+@dataclass(frozen=True)
+class Norm:
+    """How columns are normalised.
+
+    Attributes:
+        table: (5, C) mean, biased variance, one over the deviation; then the factor and the shift that take a column
+            to its normal form, with weight and bias if there are any.
+        count: Rows that the statistics come from.
+    """
+
+    table: Tensor
+    count: int
+
+    @property
+    def factor(self) -> Tensor:
+        return self.table[3]
+
+    @property
+    def shift(self) -> Tensor:
+        return self.table[4]
+
+
+def available(device: torch.device) -> bool:
+    """Whether the kernels can run there."""
+    return device.type == "cuda" and _installed()
+
+
+@cache
+def _installed() -> bool:
+    return find_spec("triton") is not None
+
+
+def _kernels(device: torch.device) -> Any | None:
+    """The module with the kernels where they can run; Triton is imported for nothing elsewhere."""
+    return import_module("bomd.networks.column_kernels") if available(device) else None
+
+
+def statistics(matrix: Tensor, weight: Tensor | None, bias: Tensor | None, total: Total | None = None) -> Norm:
+    """Mean and variance of each column of a (P, C) matrix, over all processes if `total` adds up over them."""
+    count = len(matrix)
+    kernels = _kernels(matrix.device)
+    if kernels is not None and total is None:
+        return Norm(kernels.statistics(matrix, weight, bias, EPS), count)
+    exact = matrix if matrix.dtype == torch.float64 else matrix.float()
+    if total is None:
+        variance, mean = torch.var_mean(exact, dim=0, correction=0)
+    else:
+        sums = total(torch.cat([exact.new_full((1,), count), exact.sum(dim=0)]))
+        count, mean = int(sums[0]), sums[1:] / sums[0]
+        variance = total((exact - mean).square().sum(dim=0)) / count
+    inverse = torch.rsqrt(variance + EPS)
+    factor = inverse if weight is None else inverse * weight
+    shift = -mean * factor if bias is None else bias - mean * factor
+    return Norm(torch.stack([mean, variance, inverse, factor, shift]), count)
+
+
+def scale(matrix: Tensor, factor: Tensor, shift: Tensor, *, relu: bool = False, out: Tensor | None = None) -> Tensor:
+    """(P, C) matrix * factor + shift per column, cut off below zero if asked; written to `out` if that is given."""
+    if out is None:
+        out = torch.empty(matrix.shape, dtype=matrix.dtype, device=matrix.device)
+    kernels = _kernels(matrix.device)
+    if kernels is not None:
+        kernels.scale(matrix, factor, shift, relu, out)
+        return out
+    moved = matrix * factor + shift
+    return out.copy_(torch.relu(moved) if relu else moved)
+
+
+def scale_and_average(matrix: Tensor, factor: Tensor, shift: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """relu(matrix * factor + shift), averaged over squares of 2 x 2 pixels.
+
+    Args:
+        shape: Batch, height and width that the rows of the matrix run over; an odd last line is left out.
+    """
+    kernels = _kernels(matrix.device)
+    if kernels is not None:
+        fast: Tensor = kernels.scale_and_average(matrix, factor, shift, shape)
+        return fast
+    moved = torch.relu(matrix * factor + shift).to(matrix.dtype)
+    return rows_of(F.avg_pool2d(maps_of(moved, shape), 2))
+
+
+def back_through_scale(
+    gradient: Tensor,
+    matrix: Tensor,
+    factor: Tensor,
+    shift: Tensor,
+    into: Tensor,
+    *,
+    add: bool,
+    averaged: tuple[int, int, int] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Differentiate relu(matrix * factor + shift), or `scale_and_average` where `averaged` is its shape.
+
+    Args:
+        gradient: (P, C) of the output.
+        matrix: (P, C) that was scaled.
+        into: (P, C) gradient of `matrix`, overwritten or, with `add`, added to.
+
+    Returns:
+        The gradients of factor and shift.
+    """
+    kernels = _kernels(matrix.device)
+    if kernels is not None:
+        fast: tuple[Tensor, Tensor] = kernels.back_through_scale(gradient, matrix, factor, shift, into, add, averaged)
+        return fast
+    if averaged is not None:
+        batch, height, width = averaged
+        coarse = maps_of(gradient, (batch, height // 2, width // 2)) / 4
+        fine = F.interpolate(coarse, scale_factor=2, mode="nearest")
+        gradient = rows_of(F.pad(fine, (0, width - fine.shape[3], 0, height - fine.shape[2])))
+    passed = gradient * (matrix * factor + shift > 0)
+    moved = passed * factor
+    into.copy_(into + moved if add else moved)
+    return (passed * matrix).sum(dim=0), passed.sum(dim=0)
+
+
+def back_through_norm(
+    gradient: Tensor,
+    matrix: Tensor,
+    norm: Norm,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    normalised: bool = False,
+    total: Total | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Differentiate a batch norm.
+
+    Args:
+        gradient: (P, C) of what followed it.
+        matrix: (P, C) that was normalised or, if `normalised`, what became of it.
+        weight: With `bias`, a ReLU followed as well; without, the norm had neither.
+        total: Adds up sums over the processes that shared the batch.
+
+    Returns:
+        (P, C) gradient of the input, and those of weight and bias in this process.
+    """
+    kernels = _kernels(matrix.device)
+    if kernels is not None:
+        fast: tuple[Tensor, Tensor, Tensor] = kernels.back_through_norm(
+            gradient, matrix, norm, weight, bias, normalised, total
+        )
+        return fast
+    mean, _, inverse = norm.table[:3]
+    normal = matrix if normalised else (matrix - mean) * inverse
+    passed = gradient if weight is None or bias is None else gradient * (normal * weight + bias > 0)
+    sums = torch.stack([(passed * normal).sum(dim=0), passed.sum(dim=0)])
+    means = (sums if total is None else total(sums)) / norm.count
+    steepness = inverse if weight is None else inverse * weight
+    moved = steepness * (passed - means[1] - normal * means[0])
+    return moved.to(matrix.dtype), sums[0], sums[1]
+
+
+def scale_and_take_largest(
+    matrix: Tensor, factor: Tensor, shift: Tensor, shape: tuple[int, int, int]
+) -> tuple[Tensor, Tensor]:
+    """relu(matrix * factor + shift), then the largest of 3 x 3 pixels around every second one; and which it was."""
+    kernels = _kernels(matrix.device)
+    if kernels is not None:
+        fast: tuple[Tensor, Tensor] = kernels.scale_and_take_largest(matrix, factor, shift, shape)
+        return fast
+    moved = torch.relu(matrix * factor + shift).to(matrix.dtype)
+    largest, winners = F.max_pool2d(maps_of(moved, shape), 3, stride=2, padding=1, return_indices=True)
+    return rows_of(largest), rows_of(winners)
+
+
+def back_to_largest(gradient: Tensor, winners: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """(P, C) gradient before `scale_and_take_largest` took the largest, zero for all others."""
+    kernels = _kernels(gradient.device)
+    if kernels is not None:
+        fast: Tensor = kernels.back_to_largest(gradient, winners, shape)
+        return fast
+    batch, height, width = shape
+    half = (batch, (height + 1) // 2, (width + 1) // 2)
+    given, where = (maps_of(part, half).flatten(2) for part in (gradient, winners))
+    spread = gradient.new_zeros((batch, gradient.shape[1], height * width)).scatter_add_(2, where, given)
+    return rows_of(spread.reshape(*spread.shape[:2], height, width))
+
+
+def rows_of(maps: Tensor) -> Tensor:
+    """(B, C, H, W) maps as a (B H W, C) matrix with its columns side by side, a view where they are channels-last."""
+    rows = maps.permute(0, 2, 3, 1).reshape(-1, maps.shape[1])
+    return rows if rows.stride(1) == 1 else rows.contiguous()
+
+
+def maps_of(matrix: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """The way back from `rows_of`, given batch, height and width."""
+    return matrix.reshape(*shape, -1).permute(0, 3, 1, 2)

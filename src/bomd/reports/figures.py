@@ -1,0 +1,256 @@
+"""Figures of the report as inline SVG that takes its text colour from the page and needs no other file."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+from PIL import Image
+
+from bomd.reports.palette import PALETTE as PALETTE
+
+MARKERS = (("o", "●"), ("s", "■"), ("^", "▲"), ("D", "◆"), ("v", "▼"))  # for matplotlib, and for a legend
+WIDTH = 4.4  # inches at 96 px: the width of a phone, so that text is never scaled down much
+INK, FAINT = "#010203", "#040506"  # stand-ins that become colours of the page
+STYLE = {
+    "svg.fonttype": "none",  # text stays text: small, searchable, in the reader's own font
+    "text.parse_math": False,  # a dollar sign in a class name is a dollar sign
+    "font.size": 8.5,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": FAINT,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": FAINT,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.axisbelow": True,
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a method is drawn in every figure."""
+
+    label: str
+    colour: str
+    marker: str
+    glyph: str
+
+
+@dataclass(frozen=True)
+class Dots:
+    """A number per class, with an interval where there is one; None leaves a gap."""
+
+    look: Look
+    values: Sequence[float | None]
+    lows: Sequence[float | None]
+    highs: Sequence[float | None]
+
+
+def looks(labels: Sequence[str]) -> list[Look]:
+    """A colour and a marker for each label; together they repeat only after 30."""
+    return [
+        Look(label, PALETTE[i % len(PALETTE)], *MARKERS[(i + i // len(PALETTE)) % len(MARKERS)])
+        for i, label in enumerate(labels)
+    ]
+
+
+def dot_plot(classes: Sequence[str], series: Sequence[Dots], axis: str, name: str) -> Markup:
+    """Classes from top to bottom, one dot per method beside each other, with intervals as lines."""
+    step = 0.8 / max(len(series), 1)
+    with rc_context({**STYLE, "svg.hashsalt": name}):
+        figure, axes = _axes(0.6 + len(classes) * max(0.2, 0.06 + 0.11 * len(series)), classes)
+        for place, dots in enumerate(series):
+            rows = np.arange(len(classes)) + (place - (len(series) - 1) / 2) * step
+            values, lows, highs = (_numbers(part) for part in (dots.values, dots.lows, dots.highs))
+            axes.hlines(rows, lows, highs, color=dots.look.colour, lw=1.4, alpha=0.7)
+            axes.plot(values, rows, dots.look.marker, color=dots.look.colour, ms=4.5)
+        if axes.get_xlim()[0] < 0.5:
+            axes.axvline(0.5, color=INK, lw=0.8, ls=(0, (2, 3)))
+        axes.set_xlabel(axis)
+        return _svg(figure, f"{axis}, by class")
+
+
+def noise_plot(
+    places: Sequence[float],
+    ticks: Sequence[str],
+    series: Sequence[Dots],
+    faint: Sequence[Sequence[float | None]],
+    limits: tuple[float, float],
+    axes_names: tuple[str, str],
+    name: str,
+) -> Markup:
+    """A line per method over kinds of noise with its spread as bars, and thin lines for the methods not named."""
+    width = (max(places) - min(places)) or 1.0
+    crowded = len(ticks) > 5 and max(map(len, ticks)) > 4
+    with rc_context({**STYLE, "svg.hashsalt": name}):
+        figure, axes = _axes(*((3.0, (), 0.9) if crowded else (2.6,)))
+        for unnamed in faint:
+            axes.plot(places, _numbers(unnamed), color=FAINT, lw=1)
+        for place, dots in enumerate(series):
+            beside = np.asarray(places) + (place - (len(series) - 1) / 2) * 0.012 * width
+            values, lows, highs = (_numbers(part) for part in (dots.values, dots.lows, dots.highs))
+            axes.vlines(beside, lows, highs, color=dots.look.colour, lw=1.4, alpha=0.7)
+            axes.plot(beside, values, color=dots.look.colour, lw=1.3, marker=dots.look.marker, ms=4.5)
+        axes.set_xticks(places, ticks, rotation=35 if crowded else 0, ha="right" if crowded else "center")
+        axes.set_ylim(limits)
+        axes.grid(axis="y", lw=0.5)
+        axes.set_xlabel(axes_names[0])
+        axes.set_ylabel(axes_names[1])
+        return _svg(figure, f"{axes_names[1]} over {axes_names[0]}, a line per method")
+
+
+def change_plot(
+    classes: Sequence[str],
+    before: Sequence[float | None],
+    after: Sequence[float | None],
+    axis: str,
+    name: str,
+) -> Markup:
+    """An open dot for before, a filled one for after, joined by a line."""
+    with rc_context({**STYLE, "svg.hashsalt": name}):
+        figure, axes = _axes(0.6 + 0.2 * len(classes), classes)
+        starts, ends, rows = _numbers(before), _numbers(after), np.arange(len(classes))
+        for kind, colour in ((ends >= starts, PALETTE[0]), (ends < starts, PALETTE[1])):
+            axes.hlines(rows[kind], starts[kind], ends[kind], color=colour, lw=1.4, alpha=0.7)
+            axes.plot(ends[kind], rows[kind], "o", color=colour, ms=5)
+            axes.plot(starts[kind], rows[kind], "o", mfc="none", mec=colour, ms=5)
+        axes.set_xlabel(axis)
+        return _svg(figure, f"{axis} before and after, by class")
+
+
+def bars(classes: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], axis: str, name: str) -> Markup:
+    """Horizontal bars, one per series (colour, values) beside each other."""
+    height = 0.8 / len(series)
+    with rc_context({**STYLE, "svg.hashsalt": name}):
+        figure, axes = _axes(0.6 + len(classes) * (0.1 + 0.09 * len(series)), classes)
+        for place, (colour, values) in enumerate(series):
+            offset = (place - (len(series) - 1) / 2) * height
+            axes.barh(np.arange(len(classes)) + offset, values, height=height * 0.92, color=colour)
+        axes.set_xlabel(axis)
+        return _svg(figure, f"{axis}, by class")
+
+
+def histogram(changed: NDArray[np.float32], unchanged: NDArray[np.float32], border: float | None, name: str) -> Markup:
+    """Margins of images whose labels were and were not changed, each as shares of its own kind."""
+    both = np.concatenate([changed, unchanged])
+    low, high = np.percentile(both, [0.5, 99.5]) if len(both) else (0.0, 1.0)
+    edges = np.linspace(low, high if high > low else low + 1, 41)
+    with rc_context({**STYLE, "svg.hashsalt": name}):
+        figure, axes = _axes(2.4)
+        for values, colour in ((unchanged, PALETTE[0]), (changed, PALETTE[1])):
+            if len(values):
+                counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
+                axes.stairs(counts / len(values), edges, color=colour, lw=1.5)
+                axes.stairs(counts / len(values), edges, color=colour, fill=True, alpha=0.25)
+        if border is not None:
+            axes.axvline(border, color=INK, lw=0.8, ls=(0, (2, 3)))
+            axes.annotate(
+                "flagged ◂",
+                (border, 1),
+                (-3, 0),
+                ("data", "axes fraction"),
+                "offset points",
+                ha="right",
+                va="top",
+            )
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.grid(axis="y", lw=0.5)
+        axes.set_xlabel("margin (lower is more suspect)")
+        axes.set_ylabel("share of images")
+        return _svg(figure, "Histogram of margins, truly changed and unchanged labels")
+
+
+def curves(lines: Sequence[tuple[Look, Sequence[int], Sequence[float]]], axis: str, name: str) -> Markup:
+    """A line per run over epochs."""
+    with rc_context({**STYLE, "svg.hashsalt": name}):
+        figure, axes = _axes(2.2)
+        for look, epochs, values in lines:
+            axes.plot(epochs, values, color=look.colour, lw=1.4, marker=look.marker, ms=3, alpha=0.85)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(axis="y", lw=0.5)
+        axes.set_xlabel("epoch")
+        axes.set_ylabel(axis)
+        return _svg(figure, f"{axis} over epochs")
+
+
+def thumbnail(pixels: NDArray[np.uint8]) -> str:
+    """(H, W) pixels as a JPEG inside a data URI."""
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "JPEG", quality=80)
+    return "data:image/jpeg;base64," + base64.b64encode(stream.getvalue()).decode("ascii")
+
+
+def _numbers(values: Sequence[float | None]) -> NDArray[np.float64]:
+    """Unknown values as NaN, which matplotlib leaves out."""
+    return np.asarray([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def _axes(height: float, names: Sequence[str] = (), below: float = 0.46) -> tuple[Any, Axes]:
+    """A figure with one pair of axes, placed by hand: measuring every text would take longer than all the rest.
+
+    Args:
+        names: Of the classes, written left of the axes.
+        below: Inches for the ticks and the name of the axis.
+    """
+    longest = max((len(_short(name)) for name in names), default=6)
+    left = 0.12 + 0.074 * longest
+    figure = Figure(figsize=(WIDTH, height))
+    box = (left / WIDTH, below / height, (WIDTH - left - 0.16) / WIDTH, (height - below - 0.1) / height)
+    axes = figure.add_axes(box)
+    axes.tick_params(length=0)
+    if names:
+        axes.set_yticks(range(len(names)), [_short(name) for name in names])
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        axes.grid(axis="x", lw=0.5)
+        axes.barh(range(0, len(names), 2), 1, 1, color=FAINT, alpha=0.25, lw=0, zorder=0, transform=_across(axes))
+    return figure, axes
+
+
+def _across(axes: Axes) -> Any:
+    """Places by fractions of the width and by rows."""
+    return axes.get_yaxis_transform()
+
+
+def _short(name: str, longest: int = 24) -> str:
+    return name if len(name) <= longest else name[: longest - 1] + "…"
+
+
+def _shorten(attribute: re.Match[str]) -> str:
+    """Coordinates to a hundredth of a point, which is finer than any screen and halves the file."""
+    return re.sub(r"(\d\.\d\d)\d+", r"\1", attribute.group())
+
+
+def _svg(figure: Any, title: str) -> Markup:
+    """The drawing as one `<svg>` element whose colours and font are the page's."""
+    stream = io.StringIO()
+    figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
+    drawing = stream.getvalue()
+    drawing = drawing[drawing.index("<svg") :]
+    drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
+    opening = re.match(r'<svg[^>]*viewBox="([^"]+)"[^>]*>', drawing)
+    assert opening is not None
+    body = drawing[opening.end() :]
+    body = re.sub(r'<g id="[^"]*"', "<g", body)  # names such as axes_1 would repeat in every figure
+    body = body.replace("xlink:href=", "href=").replace(f": {INK}", ": currentColor")
+    body = body.replace(f": {FAINT}", ": var(--line)")
+    body = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", body)
+    body = re.sub(r' (d|x|y|transform)="[^"]*"', _shorten, body)
+    width = float(opening.group(1).split()[2]) * 4 / 3
+    head = Markup('<svg viewBox="{}" role="img" aria-label="{}" style="max-width: {}px">').format(
+        opening.group(1), title, round(width)
+    )
+    return head + Markup(re.sub(r">\s+<", "><", body))  # noqa: S704 - matplotlib escaped every text in it

@@ -1,0 +1,402 @@
+"""Run directories in, one HTML page out that opens offline; nothing here loads a model or trains anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from bomd.errors import InputError
+from bomd.experiments import summary
+from bomd.experiments.summary import Group, number, show, spread, summary_rows, summary_table
+from bomd.files import write_text
+from bomd.reports import figures, gallery
+from bomd.reports.figures import Look
+from bomd.reports.noise_curves import Grid, arrange, dots, noise_figures, score_table
+from bomd.reports.words import audit_in_words, in_words, show_gap, subject
+from bomd.runs import Run
+from bomd.tables import NO_FINDING
+
+if TYPE_CHECKING:
+    from bomd.experiments.records import LabelRecord
+
+__all__ = ["summary_rows", "summary_table", "write_report"]
+
+LARGEST = 9_500_000  # bytes: a page that can still be sent by mail
+EXAMPLES = (12, 6, 3, 1, 0)  # of each kind and method; the first number that keeps the page small enough
+AUDITED = (24, *EXAMPLES)  # the same where people go through what is flagged
+CARDS = 24  # examples of each kind on the whole page, so that it stays quick to open
+DETAILED, ALIKE = 6, 3  # groups whose flags, labels and examples are shown in detail, and those of one method
+DRAWN = 8  # tables of findings that also have a figure
+WIDE = 6  # methods whose settings fit beside each other
+LINES = 18  # runs in a figure of training
+VARIES = ("seconds", "peak_memory_mb", "peak_gpu_memory_mb", "runs_at_once")  # in an environment from run to run
+DROPPED = (  # what a page gives up after its examples, in this order
+    ("training", "the curves of training"),
+    ("margins", "the histograms of margins"),
+    ("composition", "what the clean sets are made of"),
+    ("changes", "the new labels class by class"),
+    ("findings", "the numbers of each finding"),
+    ("whole", "the complete settings"),
+    ("notes", "the notes of the runs"),
+)
+Values = dict[str, Any]
+
+
+def write_report(runs: Sequence[Run], path: Path) -> Path:
+    """Write one self-contained HTML page about finished runs of any methods, noise and seeds.
+
+    Args:
+        runs: Finished runs; those that differ only in seeds are averaged, and methods are compared only
+            where they saw the same data.
+        path: The page; it appears whole or not at all.
+
+    Returns:
+        The same path.
+    """
+    groups = summary.gather(runs)
+    grids = arrange(groups)
+    leading = [method for grid in grids for method in grid.leading]  # first, so that their colours differ
+    labels = list(dict.fromkeys([*leading, *(method for grid in grids for method in grid.methods)]))
+    look = dict(zip(labels, figures.looks(labels), strict=True))
+    parts = [_Part(group, look[group.label], f"g{place}") for place, group in enumerate(groups)]
+    detailed = _detailed(grids, parts)
+    page = _page(grids, parts, detailed, look)
+    for version in _versions(page, lambda most: _galleries(detailed, most), len(detailed)):
+        text = _render(version)
+        if len(text.encode()) <= LARGEST:
+            write_text(path, text)
+            return path
+    raise InputError(f"A report of {len(runs)} runs is larger than 10 MB. Report fewer runs at once.")
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A group with what its sections need."""
+
+    group: Group
+    look: Look
+    name: str  # unique in the page, for ids inside figures
+
+    @cached_property
+    def record(self) -> LabelRecord:
+        from bomd.experiments.records import LabelRecord  # here, since it brings PyTorch along
+
+        return LabelRecord.load(self.group.first.run.directory / "labels.npz")
+
+    @cached_property
+    def relabels(self) -> bool:
+        """Whether the method changes labels; asked of its numbers where they say so, since they are read faster."""
+        labels = self.group.first.result["labels"]
+        if labels is not None and number(labels, "before") != number(labels, "after"):
+            return True
+        return bool(self.group.first.result["flagged"] or labels is None) and gallery.relabels(self.record)
+
+
+def _page(grids: Sequence[Grid], parts: Sequence[_Part], detailed: Sequence[_Part], look: dict[str, Look]) -> Values:
+    groups = [part.group for part in parts]
+    rows = {id(part): grid.rows[part.group.label, part.group.noise] for grid, part in _placed(grids, parts)}
+    several = len({group.experiment for group in groups}) > 1
+    noises = {grid.data: len(grid.noises) for grid in grids}
+
+    def shown(part: _Part) -> Values:
+        group = part.group
+        title = f"{group.data}: {group.label}" if len(grids) > 1 else group.label
+        title += f", {group.noise}" if noises[group.data] > 1 else ""
+        return {"title": title, "seed": group.first.seed, "row": rows[id(part)]}
+
+    ordered = sorted(parts, key=lambda part: (part.group.data, part.group.label))  # the noise of a method together
+    flagging = [part for part in ordered if rows[id(part)]["flagged"]]
+    relabelling = [part for part in ordered if part.relabels]
+    margins = [(part, gallery.margins(part.record, f"{part.name}m")) for part in detailed]
+    audit = not any(grid.tests for grid in grids) and bool(flagging)
+    asked = {part.name: gallery.questions(part.record) for part in detailed if audit}
+
+    def points(grid: Grid) -> list[dict[str, str]]:
+        own = {(part.group.label, part.group.noise): part.name for of, part in _placed(grids, parts) if of is grid}
+        found = {key: asked[name] for key, name in own.items() if name in asked}
+        return audit_in_words(grid, found) if found else in_words(grid)
+
+    return {
+        "audit": audit,
+        "subjects": [subject(grid) if audit else grid.data for grid in grids],
+        "grids": [_grid(grid, look, f"n{place}", points(grid)) for place, grid in enumerate(grids)],
+        "several": several,
+        "runs": sum(len(group.runs) for group in groups),
+        "looks": list(look.values()),
+        "seeds": sorted({seed for group in groups for seed in group.seeds}),
+        "findings": _findings(grids, parts),
+        "detection": [shown(part) for part in flagging],
+        "known": {key for part in flagging for key, value in rows[id(part)]["detection"].items() if value},
+        "margins": [shown(part) | {"figure": figure} for part, figure in margins if figure],
+        "composition": [
+            shown(part) | gallery.composition(part.group.first, f"{part.name}c")
+            for part in detailed
+            if part.group.first.result["composition"]
+        ],
+        "relabelled": [shown(part) for part in relabelling],
+        "changes": [
+            shown(part)
+            | gallery.changes(part.group.first, part.record, part.name)
+            | {"questions": asked.get(part.name)}
+            for part in detailed
+            if part in relabelling
+        ],
+        "training": _training(grids, parts),
+        "cost": _cost(grids, parts),
+        "settings": _settings(grids, parts),
+        "whole": _whole(grids, parts),
+        "environments": _environments(groups),
+        "notes": _notes(groups, {reason for found in asked.values() for reason in found["reasons"]}),
+        "colours": figures.PALETTE,
+        "galleries": [],
+        "left_out": [],
+    }
+
+
+def _notes(groups: Sequence[Group], said: set[str]) -> list[str]:
+    """What runs noted, each once, without what the summary says already."""
+    notes = dict.fromkeys(note for group in groups for run in group.runs for note in run.result.get("notes") or [])
+    return [note for note in notes if note not in said]
+
+
+def _versions(page: Values, galleries: Callable[[int], list[Values]], count: int) -> Iterator[Values]:
+    """The page, and then with ever less on it, until it is small enough; each says what it leaves out."""
+    steps = AUDITED if page["audit"] else EXAMPLES
+    usual = max(2, min(steps[0], CARDS // max(count, 1)))
+    left: list[str] = []
+    for most in (usual, *(fewer for fewer in steps if fewer < usual)):
+        if most < usual:
+            left = [f"all but {most} example{'' if most == 1 else 's'} of each kind" if most else "all examples"]
+        page = {**page, "galleries": galleries(most), "left_out": left}
+        yield page
+    for key, words in DROPPED:
+        if page[key]:
+            page = {**page, key: [], "left_out": [*page["left_out"], words]}
+            yield page
+
+
+def _render(page: Values) -> str:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,  # class names, ids and settings are anybody's text
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"show": show, "gap": show_gap, "duration": summary.show_seconds, "test": summary.test_head}
+    return environment.get_template("report.html.j2").render(**page)
+
+
+def _placed(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[tuple[Grid, _Part]]:
+    by_data = {grid.data: grid for grid in grids}
+    return [(by_data[part.group.data], part) for part in parts]
+
+
+def _detailed(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[_Part]:
+    """The groups to look at closely: every set of images, then several methods, then several kinds of noise."""
+    queues = []
+    for grid in grids:
+        judging = [part for part in parts if part.group.data == grid.data]
+        judging = [part for part in judging if part.group.first.result["flagged"] or part.relabels]
+        noisy = [noise for noise in grid.noises if any(g.noise == noise and g.level[0] for g in grid.groups.values())]
+        order = list(dict.fromkeys([*noisy[len(noisy) // 2 :][:1], *noisy[-1:], *noisy, *grid.noises]))[:ALIKE]
+        ranks = {method: rank for rank, method in enumerate(dict.fromkeys(["bomd", *grid.methods]))}
+        judging = [part for part in judging if part.group.noise in order]
+        judging.sort(key=lambda part: (order.index(part.group.noise), ranks[part.group.label]))
+        queues.append(judging)
+    return [part for same in zip_longest(*queues) for part in same if part is not None][:DETAILED]
+
+
+def _grid(grid: Grid, look: dict[str, Look], name: str, points: list[dict[str, str]]) -> Values:
+    """Sentences, tables of methods and curves of one set of images."""
+    single = len(grid.noises) == 1
+    tables = (
+        [score_table(grid, look, [(grid.noises[0], test) for test in grid.tests])]
+        if single and grid.tests
+        else [score_table(grid, look, [(noise, test) for noise in grid.noises]) for test in grid.tests]
+    )
+    return {
+        "data": grid.data,
+        "points": points,
+        "single": single,
+        "noises": grid.noises,
+        "tables": tables,
+        "counted": any(group.level[2] for group in grid.groups.values()),
+        "baseline": grid.baselines[0] if grid.baselines else None,
+        "meaning": summary.spread_meaning(list(grid.rows.values())),
+        "images": next(iter(grid.groups.values())).first.result["images"],
+        "limits": grid.limits,
+        "missing": grid.missing(),
+        "curves": [
+            {"test": test, "looks": [look[m] for m in grid.leading], "faint": len(grid.methods) - len(grid.leading)}
+            | {"panels": found}
+            for place, test in enumerate(grid.headline)
+            if (found := noise_figures(grid, look, test, f"{name}-{place}"))
+        ],
+    }
+
+
+def _findings(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[Values]:
+    """Numbers per finding, one block for each data and test set; the first ones are drawn."""
+    blocks: list[Values] = []
+    for grid in grids:
+        for test in grid.headline:
+            for noise in grid.noises:
+                scored = [
+                    part
+                    for part in parts
+                    if part.group.data == grid.data
+                    and part.group.noise == noise
+                    and test in part.group.first.result["tests"]
+                ]
+                if scored:
+                    scored.sort(key=lambda part: grid.methods.index(part.group.label))
+                    leading = [part for part in scored if part.group.label in grid.leading]
+                    name = f"f{len(blocks)}" if len(blocks) < DRAWN else None
+                    block = {"experiment": scored[0].group.experiment, "test": test}
+                    blocks.append(block | _block(scored, leading, test, name))
+    return blocks
+
+
+def _block(parts: Sequence[_Part], leading: Sequence[_Part], test: str, name: str | None) -> Values:
+    first = parts[0].group.first.result["tests"][test]
+    left_out = {item["name"]: item["reason"] for item in first["left_out"]}
+    classes = [item["name"] for item in first["classes"]]
+    numbers = {part.name: summary.by_finding(part.group, test, classes) for part in parts}
+    shown = [item for item in classes if any(numbers[part.name][item]["auc"] for part in leading)]
+    lines = [
+        {
+            "name": item["name"],
+            "positives": item["positives"],
+            "total": item["positives"] + item["negatives"],
+            "averaged": item["name"] not in left_out and item["name"] != NO_FINDING,
+            "cells": {part.name: numbers[part.name][item["name"]] for part in parts},
+        }
+        for item in first["classes"]
+    ]
+    series = [
+        dots(
+            part.look,
+            [summary.summarise(part.group)["tests"][test], *(numbers[part.name][item]["auc"] for item in shown)],
+        )
+        for part in leading
+    ]
+    return {
+        "figure": figures.dot_plot(["mean of findings", *shown], series, "AUC", name) if shown and name else None,
+        "lines": lines,
+        "leading": leading,
+        "all": parts,
+        "left_out": [f"{item} ({reason})" for item, reason in left_out.items()]
+        + [f"{NO_FINDING} (it is the absence of all findings)"] * (NO_FINDING in classes),
+    }
+
+
+def _galleries(parts: Sequence[_Part], most: int) -> list[Values]:
+    judging = [part for part in parts if part.record.flags is not None]
+    found = [(part.group, gallery.read_pages(part.group.first.run.directory, part.record, most)) for part in judging]
+    return [{"group": group, "pages": pages} for group, pages in found if pages]
+
+
+def _training(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[Values]:
+    """Loss of every stage, and the score on held-out patients, of a few methods under one kind of noise."""
+    found: list[Values] = []
+    for grid in grids:
+        noise = grid.noises[len(grid.noises) // 2]
+        members = [part for part in parts if part.group.data == grid.data and part.group.noise == noise]
+        members = [part for part in members if part.group.label in grid.leading]
+        all_runs = sum(len(part.group.runs) for part in members) <= LINES
+        lines: dict[tuple[str, str], list[tuple[Look, list[int], list[float]]]] = {}
+        for part in members:
+            for run in part.group.runs if all_runs else part.group.runs[:1]:
+                for place, epochs, values in gallery.course(run.run.directory):
+                    lines.setdefault(place, []).append((part.look, epochs, values))
+        axis = {"loss": "loss", "validation": "AUC on held-out patients"}
+        drawn = [
+            {"stage": stage, "what": axis[key], "figure": figures.curves(same, axis[key], f"t{len(found)}-{place}")}
+            for place, ((stage, key), same) in enumerate(lines.items())
+        ]
+        if drawn:
+            seeds = "a line per run" if all_runs else "the first seed of each"
+            experiment = members[0].group.experiment
+            looks = [part.look for part in members]
+            found.append({"experiment": experiment, "looks": looks, "figures": drawn, "seeds": seeds})
+    return found
+
+
+def _members(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[tuple[str, list[_Part]]]:
+    """The parts of each method and set of images, over all kinds of noise, under a title."""
+    found = []
+    for grid in grids:
+        for method in grid.methods:
+            same = [part for part in parts if part.group.data == grid.data and part.group.label == method]
+            found.append((f"{grid.data}: {method}" if len(grids) > 1 else method, same))
+    return found
+
+
+def _cost(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[Values]:
+    """What a run of each method took, over all kinds of noise and seeds."""
+    lines = []
+    for title, members in _members(grids, parts):
+        runs = [run for part in members for run in part.group.runs]
+        places = [run.run.environment() for run in runs]
+        lines.append(
+            {
+                "title": title,
+                "look": members[0].look,
+                "runs": len(runs),
+                "seconds": spread([number(run.result, "seconds") for run in runs]),
+                "images": spread([number(run.result, "images_presented") for run in runs]),
+                "memory": spread([number(place, "peak_memory_mb") for place in places]),
+                "gpu": spread([number(place, "peak_gpu_memory_mb") for place in places]),
+                "at_once": max((number(place, "runs_at_once") or 1 for place in places), default=1),
+                "devices": list(dict.fromkeys(str(place.get("device")) for place in places)),
+            }
+        )
+    return lines
+
+
+def _settings(grids: Sequence[Grid], parts: Sequence[_Part]) -> Values:
+    """What differs between methods, noise and seeds aside."""
+    found = [(title, members[0].group.first.config) for title, members in _members(grids, parts)]
+    flat = [summary.flatten(config) for _, config in found]
+    keys = [key for key in summary.differing([config for _, config in found]) if key not in ("seed", "method")]
+    keys = [key for key in keys if not key.startswith("noise.")]
+    return {
+        "titles": [title for title, _ in found],
+        "different": [(key, [_written(item.get(key)) for item in flat]) for key in keys],
+        "wide": len(found) > WIDE,
+    }
+
+
+def _whole(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[Values]:
+    """Every setting of each method, and where its runs are."""
+    return [
+        {
+            "title": title,
+            "runs": [run.place for part in members for run in part.group.runs],
+            "text": json.dumps(members[0].group.first.config, indent=2, ensure_ascii=False, default=str),
+        }
+        for title, members in _members(grids, parts)
+    ]
+
+
+def _written(value: Any) -> str:
+    return "–" if value is None else json.dumps(value, ensure_ascii=False, default=str).strip('"')
+
+
+def _environments(groups: Sequence[Group]) -> list[Values]:
+    """Distinct environments with the runs that were made in them."""
+    made: dict[str, list[str]] = {}
+    for group in groups:
+        for run in group.runs:
+            environment = run.run.environment()
+            shared = {key: value for key, value in environment.items() if key not in VARIES}
+            made.setdefault(json.dumps(shared, indent=2, ensure_ascii=False), []).append(run.place)
+    return [{"text": text, "facts": json.loads(text), "runs": places} for text, places in made.items()]

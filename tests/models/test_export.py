@@ -1,0 +1,44 @@
+"""An exported file gives what PyTorch gives, for any number of images, and says what it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bomd.errors import InputError
+from bomd.models import export
+from bomd.models.model import Model
+from bomd.networks.backbone import build
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+
+def model(backbone: str, networks: int = 1) -> Model:
+    made = tuple(build(backbone, 3, weights="none", seed=seed).eval() for seed in range(networks))
+    return Model(made, ("a", "b,\nc", "d"), 64)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "networks"), [("small", 2), pytest.param("densenet121", 1, marks=pytest.mark.slow)]
+)
+def test_outputs_match_for_any_batch(tmp_path: Path, backbone: str, networks: int) -> None:
+    made, path = model(backbone, networks), tmp_path / "model.onnx"
+    assert export.export_onnx(made, path) <= 1e-4
+    random = np.random.default_rng(0)
+    for count in (1, 5):
+        pixels = random.integers(0, 256, (count, 64, 64), dtype=np.uint8)
+        np.testing.assert_allclose(export.run_onnx(path, pixels), made.probabilities(pixels).numpy(), atol=1e-4)
+    facts = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
+    assert json.loads(facts["classes"]) == ["a", "b,\nc", "d"]
+    assert facts["size"] == "64"
+
+
+def test_a_file_that_differs_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "LARGEST_DIFFERENCE", -1.0)
+    with pytest.raises(InputError, match="differs from PyTorch"):
+        export.export_onnx(model("small"), tmp_path / "model.onnx")
+    assert list(tmp_path.iterdir()) == []

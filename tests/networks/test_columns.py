@@ -1,0 +1,147 @@
+"""Per-channel operations against autograd, and, where Triton can run or be interpreted, its kernels against them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bomd.networks import columns
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+SHAPES = [(2, 6, 4, 5), (3, 7, 5, 40), (1, 9, 10, 96)]  # batch, height, width, channels; odd sides and odd channels
+
+
+@pytest.fixture(params=["formula", "kernels"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The formulas in PyTorch, and the Triton kernels: on a GPU, or interpreted (conftest.py asks for that)."""
+    kernels = request.param == "kernels"
+    if kernels:
+        pytest.importorskip("triton")
+    monkeypatch.setattr(columns, "available", lambda device: kernels)
+    return str(request.param)
+
+
+def draw(shape: tuple[int, int, int, int], offset: float = 0.0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(sum(shape))
+    batch, height, width, channels = shape
+    maps = torch.randn((batch, channels, height, width), generator=generator) * 2 + offset
+    weight = torch.rand(channels, generator=generator) + 0.5
+    bias = torch.randn(channels, generator=generator) * 0.3
+    slope = torch.randn((batch, channels, height, width), generator=generator)
+    return tuple(part.to(DEVICE) for part in (maps, weight, bias, slope))  # type: ignore[return-value]
+
+
+def wide(maps: Tensor) -> Tensor:
+    """The rows of maps as a column slice of a wider matrix, as they lie in a dense block's buffer."""
+    rows = columns.rows_of(maps)
+    return torch.cat([torch.full_like(rows, 7.0), rows, rows[:, :1]], dim=1)[:, rows.shape[1] : 2 * rows.shape[1]]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("offset", [0.0, 300.0])
+def test_statistics(way: str, shape: tuple[int, int, int, int], offset: float) -> None:
+    maps, weight, bias, _ = draw(shape, offset)
+    norm = columns.statistics(wide(maps), weight, bias)
+    variance, mean = torch.var_mean(columns.rows_of(maps).double(), dim=0, correction=0)
+    factor = weight / (variance + columns.EPS).sqrt()
+    expected = torch.stack([mean, variance, 1 / (variance + columns.EPS).sqrt(), factor, bias - mean * factor])
+    torch.testing.assert_close(norm.table.double(), expected, rtol=2e-4, atol=1e-5)
+    assert norm.count == shape[0] * shape[1] * shape[2]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("averaged", [False, True])
+@pytest.mark.parametrize("add", [False, True])
+def test_scale_and_its_derivative(way: str, shape: tuple[int, int, int, int], averaged: bool, add: bool) -> None:
+    maps, weight, bias, slope = draw(shape)
+    size = shape[:3]
+    leaves = [part.clone().requires_grad_() for part in (maps, weight, bias)]
+    moved = torch.relu(leaves[0] * leaves[1][:, None, None] + leaves[2][:, None, None])
+    expected = F.avg_pool2d(moved, 2) if averaged else moved
+    slope = slope[:, :, : expected.shape[2], : expected.shape[3]]
+    expected.backward(slope)
+    found = (
+        columns.scale_and_average(wide(maps), weight, bias, size)
+        if averaged
+        else columns.scale(wide(maps), weight, bias, relu=True)
+    )
+    torch.testing.assert_close(found, columns.rows_of(expected.detach()))
+    into = wide(torch.ones_like(maps))
+    d_weight, d_bias = columns.back_through_scale(
+        columns.rows_of(slope), wide(maps), weight, bias, into, add=add, averaged=size if averaged else None
+    )
+    torch.testing.assert_close(into, columns.rows_of(_gradient(leaves[0])) + (1.0 if add else 0.0))
+    torch.testing.assert_close(d_weight, _gradient(leaves[1]), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(d_bias, _gradient(leaves[2]), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("normalised", [False, True])
+def test_derivative_of_a_norm(way: str, shape: tuple[int, int, int, int], normalised: bool) -> None:
+    """With weight, bias and ReLU behind it from the raw maps; alone from the normalised ones."""
+    maps, weight, bias, slope = draw(shape)
+    leaves = [part.clone().requires_grad_() for part in (maps, weight, bias)]
+    with_affine = (leaves[1], leaves[2]) if not normalised else (None, None)
+    expected = F.batch_norm(leaves[0], None, None, *with_affine, training=True, eps=columns.EPS)
+    (expected if normalised else torch.relu(expected)).backward(slope)
+    matrix = wide(expected.detach() if normalised else maps)
+    norm = columns.statistics(wide(maps), None, None)
+    affine = () if normalised else (weight, bias)
+    moved, d_weight, d_bias = columns.back_through_norm(wide(slope), matrix, norm, *affine, normalised=normalised)
+    torch.testing.assert_close(moved, columns.rows_of(_gradient(leaves[0])), rtol=1e-4, atol=1e-5)
+    if not normalised:
+        torch.testing.assert_close(d_weight, _gradient(leaves[1]), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(d_bias, _gradient(leaves[2]), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_largest_of_nine_and_its_derivative(way: str, shape: tuple[int, int, int, int]) -> None:
+    """Rounded values, so that windows have ties: the first of equals gets the gradient, as in PyTorch."""
+    maps, weight, bias, slope = draw(shape)
+    maps = maps.round()
+    weight, bias = torch.ones_like(weight), torch.full_like(bias, 0.25)
+    leaf = torch.relu(maps * weight[:, None, None] + bias[:, None, None]).requires_grad_()
+    expected = F.max_pool2d(leaf, 3, stride=2, padding=1)
+    slope = slope[:, :, : expected.shape[2], : expected.shape[3]]
+    expected.backward(slope)
+    found, winners = columns.scale_and_take_largest(wide(maps), weight, bias, shape[:3])
+    torch.testing.assert_close(found, columns.rows_of(expected.detach()))
+    torch.testing.assert_close(
+        columns.back_to_largest(wide(slope), winners, shape[:3]), columns.rows_of(_gradient(leaf))
+    )
+
+
+def test_sums_over_processes_are_those_of_the_whole(way: str) -> None:
+    """Two halves that exchange their sums give what the whole gives."""
+    maps, weight, bias, slope = draw((4, 6, 4, 8))
+    whole = columns.statistics(columns.rows_of(maps), weight, bias)
+    halves = [columns.rows_of(part) for part in maps.chunk(2)]
+    exact = [half.float() for half in halves]
+    answers = {
+        0: torch.cat([torch.tensor([96.0], device=DEVICE), sum(half.sum(0) for half in exact)]),
+        1: sum((half - whole.table[0]).square().sum(0) for half in exact),
+    }
+    for half in halves:
+        calls = iter(range(2))
+        norm = columns.statistics(half, weight, bias, lambda _, calls=calls: answers[next(calls)])
+        assert norm.count == 96
+        torch.testing.assert_close(norm.table, whole.table)
+    moved, _, _ = columns.back_through_norm(columns.rows_of(slope), columns.rows_of(maps), whole, weight, bias)
+    parts = [columns.rows_of(part) for part in slope.chunk(2)]
+    sums = [
+        torch.stack(columns.back_through_norm(part, half, whole, weight, bias)[1:])
+        for part, half in zip(parts, halves, strict=True)
+    ]
+    total = sums[0] + sums[1]
+    again = [
+        columns.back_through_norm(part, half, whole, weight, bias, total=lambda _: total)[0]
+        for part, half in zip(parts, halves, strict=True)
+    ]
+    torch.testing.assert_close(torch.cat(again), moved)
+
+
+def _gradient(leaf: Tensor) -> Tensor:
+    assert leaf.grad is not None
+    return leaf.grad
