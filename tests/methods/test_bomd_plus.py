@@ -17,11 +17,11 @@ from bomd.data.datasets import phantom
 from bomd.data.noise import symmetric
 from bomd.data.store import pack
 from bomd.errors import InputError
-from bomd.learn.engine import fit, make_fabric
-from bomd.methods import crossfit
+from bomd.learn.engine import fit, make_fabric, predict
+from bomd.methods import bomd_plus, crossfit
 from bomd.methods.base import Context, Method, masked_cross_entropy
-from bomd.methods.bomd_plus import BomdPlus, weighted_cross_entropy
-from bomd.methods.crossfit import cross_fit
+from bomd.methods.bomd_plus import BomdPlus
+from bomd.methods.crossfit import cross_fit, weighted_cross_entropy
 from bomd.runs import Stages
 from bomd.tables import LabelTable
 
@@ -94,7 +94,7 @@ def test_suspect_images_are_softened_and_count_for_less(
     table, context = train
     count = len(table.classes)
     monkeypatch.setattr(
-        opinions, "estimate_rates", lambda *_: Rates(np.full(count, 0.1), np.full(count, 0.1), affected=0.3)
+        opinions, "estimate_rates", lambda *_: Rates(np.full(count, 0.1), np.full(count, 0.1), 0.3, gain=1.0)
     )
     prepared = BomdPlus().prepare(table, context)
     assert prepared.weights is not None
@@ -107,6 +107,63 @@ def test_suspect_images_are_softened_and_count_for_less(
     plain = BomdPlus(soften=False, weigh=False).prepare(table, context)
     np.testing.assert_array_equal(plain.targets, table.values)
     np.testing.assert_array_equal(plain.weights, np.ones((len(table), 1)))
+
+
+def test_a_slight_suspicion_orders_the_review_but_leaves_training_alone(
+    train: tuple[LabelTable, Context], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below the limit nobody is asked again, and what is learnt are the given labels, each counting alike."""
+    table, context = train
+    count = len(table.classes)
+    rates = Rates(np.full(count, 0.1), np.full(count, 0.1), affected=0.3, gain=bomd_plus.WORTH_SOFTENING - 1e-3)
+    monkeypatch.setattr(opinions, "estimate_rates", lambda *_: rates)
+    asked = []
+    monkeypatch.setattr(BomdPlus, "_ask_again", lambda *_: asked.append(1))
+    prepared = BomdPlus().prepare(table, context)
+    assert not asked
+    np.testing.assert_array_equal(prepared.targets, table.values)
+    np.testing.assert_array_equal(prepared.weights, np.ones((len(table), 1)))
+    assert prepared.opinion is not None
+    assert np.nanmax(prepared.opinion.wrong) > 0
+
+
+def test_the_second_opinion_learns_what_the_first_believed_and_never_from_those_it_judges(
+    train: tuple[LabelTable, Context], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two pairs of networks: the first learns the given labels, the second softened ones; folds are the same."""
+    table, context = train
+    count = len(table.classes)
+    monkeypatch.setattr(
+        opinions, "estimate_rates", lambda *_: Rates(np.full(count, 0.1), np.full(count, 0.1), 0.3, 1.0)
+    )
+    learnt: list[tuple[frozenset[str], np.ndarray]] = []
+    judged: list[frozenset[str]] = []
+
+    def watched_fit(learner: object, images: Images, targets: np.ndarray, *rest: object, **named: object) -> object:
+        learnt.append((frozenset(images.ids.tolist()), targets))
+        return fit(learner, images, targets, *rest, **named)  # type: ignore[arg-type]
+
+    def watched_predict(learner: object, networks: object, images: Images, **named: object) -> torch.Tensor:
+        judged.append(frozenset(images.ids.tolist()))
+        assert not learnt[-1][0] & judged[-1]
+        return predict(learner, networks, images, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(crossfit, "fit", watched_fit)
+    monkeypatch.setattr(crossfit, "predict", watched_predict)
+    prepared = BomdPlus().prepare(table, replace(context, stages=Stages(tmp_path)))
+    assert len(learnt) == 4
+    assert judged[:2] == judged[2:]
+    row_of = {name: row for row, name in enumerate(table.ids.tolist())}
+    for number, (names, targets) in enumerate(learnt):
+        rows = sorted(row_of[name] for name in names)
+        given = np.array_equal(targets, table.values[rows], equal_nan=True)
+        assert given == (number < 2)
+    assert len(prepared.history) == 4  # one epoch each
+    once = BomdPlus(second=0.0).prepare(table, replace(context, stages=Stages(tmp_path)))
+    assert len(learnt) == 4  # the first pair was finished already
+    assert prepared.scores is not None
+    assert once.scores is not None
+    assert not np.array_equal(prepared.scores, once.scores)
 
 
 def test_the_weighted_loss_by_hand() -> None:

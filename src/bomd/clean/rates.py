@@ -206,7 +206,7 @@ def explain(rates: Rates, classes: Sequence[str]) -> list[str]:
     else:
         where = (
             f"Errors seem to sit in about {rates.affected:.0%} of the images: labels of one image are surprising "
-            f"together ({rates.gain:.3f} nats an image better explained so). Suspect images count for less."
+            f"together ({rates.gain:.3f} nats an image better explained so)."
         )
     often = f"About {alarms:.1%} of the absent findings are taken to be labelled as there"
     return [where, f"{often} (median of {len(classes)} classes)."]

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor
 
 from bomd.config import FitSettings
 from bomd.data.split import split_by_patient
@@ -22,6 +25,8 @@ def cross_fit(
     folds: int,
     *,
     settings: FitSettings | None = None,
+    targets: Floats | None = None,
+    weights: Floats | None = None,
     learner: Learner | None = None,
     outputs: int | None = None,
     score: Score | None = None,
@@ -34,6 +39,8 @@ def cross_fit(
     Args:
         folds: Parts that the patients are split into.
         settings: How a network is trained; by default as the classifier.
+        targets: (N, C) what is learnt in place of the given labels.
+        weights: (N, 1) or (N, C) how much each counts; by default all alike. Not with a learner of one's own.
         learner: What is learnt; by default the labels, by cross-entropy.
         outputs: Numbers that a network returns; by default one for each class.
         score: What is kept of each image; by default the learner's predictions.
@@ -44,19 +51,31 @@ def cross_fit(
     """
     fold_of = split_into_folds(train, folds, derive(context.seed, "folds"))
     settings = replace(settings or context.fit, select="last")
+    values = train.values if targets is None else targets
     parts: list[Floats] = []
     history: History = []
     for number in range(folds):
         held_out = fold_of == number
-        inputs = (context.images.fingerprint, train.values, held_out, settings, context.seed, context.fabric.key)
+        inputs: tuple[object, ...] = (
+            context.images.fingerprint,
+            values,
+            held_out,
+            settings,
+            context.seed,
+            context.fabric.key,
+        )
+        inputs += () if weights is None else (weights,)
         with context.stages.enter("fold", *inputs, *depends) as stage:
             path = stage.directory / "scores.npz"
             if not stage.finished:
-                learnt, others = learner or Method(), train.take(~held_out)
+                if weights is not None:
+                    learnt: Learner = Weighted(torch.as_tensor(weights[~held_out], device=context.fabric.device))
+                else:
+                    learnt = learner or Method()
                 networks, course = fit(
                     learnt,
                     context.images.take(~held_out),
-                    others.values,
+                    values[~held_out],
                     settings,
                     outputs=outputs or len(train.classes),
                     fabric=context.fabric,
@@ -67,13 +86,31 @@ def cross_fit(
                 own = predict(learnt, networks, context.images.take(held_out), score=score)
                 write_arrays(path, {"scores": own.float().numpy()})
                 write_json(stage.directory / "history.json", course)
-                stage.finish(images=len(others))
+                stage.finish(images=int((~held_out).sum()))
             parts.append(read_arrays(path)["scores"])
             history += read_json(stage.directory / "history.json")
     found = np.empty((len(train), *parts[0].shape[1:]), dtype=np.float32)
     for number, part in enumerate(parts):
         found[fold_of == number] = part
     return found, fold_of, history
+
+
+class Weighted(Method):
+    """Cross-entropy in which some images or labels count for more than others."""
+
+    def __init__(self, weights: Tensor) -> None:
+        self.weights = weights
+
+    def loss(self, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:
+        return weighted_cross_entropy(logits, targets, self.weights[index])
+
+
+def weighted_cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """Mean over the labelled entries of weight times cross-entropy; NaN targets do not count."""
+    known = ~targets.isnan()
+    clean = torch.where(known, targets, torch.zeros_like(targets))
+    entries = clean * F.softplus(-logits) + (1 - clean) * F.softplus(logits)
+    return (entries * known * weights).sum() / known.sum().clamp(min=1)
 
 
 def split_into_folds(table: LabelTable, folds: int, seed: int) -> NDArray[np.intp]:
