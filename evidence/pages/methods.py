@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bomd.experiments.benchmark import Record, read_records
+from bomd.experiments.benchmark import Record
 from bomd.experiments.comparison import (
     BASELINE,
     HELD_OUT_TESTS,
@@ -24,6 +24,7 @@ from bomd.methods import METHODS
 from bomd.methods.describe import describe
 from bomd.tables import NO_FINDING
 from evidence import DOCS, RESULTS
+from evidence.records import records_of
 
 # page -> records in results/ -> what there is to compare of them, in results/ too
 SOURCES = {
@@ -44,19 +45,19 @@ CAVEATS = {"which is not CoOp": "no text model: not CoOp"}  # what a run notes -
 
 def main() -> None:
     for name, sources in SOURCES.items():
-        groups = {source: records_of(source) for source in sources}
+        groups = {source: compared(source) for source in sources}
         for source, comparison in sources.items():
             if groups[source]:
                 write_comparison(comparisons(groups[source], list(METHODS)), RESULTS / f"{comparison}.csv")
         write_text(DOCS / f"{name}.md", page(groups, list(METHODS)))
 
 
-def records_of(source: str) -> list[Record]:
+def compared(source: str) -> list[Record]:
     """The recorded runs that belong to the comparison; others of the same data are for other tables."""
-    path = RESULTS / f"{source}.jsonl"
-    every = read_records(path) if path.exists() else []
     return [
-        record for record in every if noise_name(record["config"]["noise"]) in COLUMNS and not _detection_only(record)
+        record
+        for record in records_of(source)
+        if noise_name(record["config"]["noise"]) in COLUMNS and not _detection_only(record)
     ]
 
 
@@ -110,9 +111,9 @@ single passes before or after a training are not counted. Memory is the largest 
 def origin(source: str, records: Sequence[Record], methods: Sequence[str]) -> str:
     """Where the numbers of one file come from, or that there are none."""
     if not records:
-        return f"- `results/{source}.jsonl`: no run is in yet; `make methods` does them."
+        return f"- Records of `{source}`: no run is in yet; `make methods` does them."
     wanted = sum(len(one.rows) * len(one.columns) * len(one.seeds) for one in comparisons(records, methods))
-    return f"- `results/{source}.jsonl`: {len(records)} of {wanted} runs are in. {devices(records)}"
+    return f"- Records of `{source}`: {len(records)} of {wanted} runs are in. {devices(records)}"
 
 
 def lengths(found: Sequence[Comparison]) -> list[str]:

@@ -15,7 +15,8 @@ import numpy as np
 
 from bomd.data.datasets import phantom
 from bomd.experiments.records import LabelRecord
-from evidence import DOCS, RESULTS, ROOT
+from evidence import DOCS, ROOT
+from evidence.pages.results import summary
 
 PICTURE = DOCS / "images" / "flagged.png"
 
@@ -24,7 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=Path, default=ROOT / "runs")
     runs = parser.parse_args().runs
-    replace_between("demo-results", (RESULTS / "demo.md").read_text())
+    replace_between("demo-results", summary("demo"))
     draw_flagged(next(iter(sorted(runs.glob("demo/bomd-plus/seed0-*")))))
 
 

@@ -1,21 +1,29 @@
-"""Write docs/reproduced.md from results/: tables and figures as made, and what they say about the paper's claims."""
+"""Write docs/reproduced.md: what the records say about the paper's claims.
+
+The figures and tables themselves join it when the site is built, see `made`; they follow from the records, and no copy
+of them is kept. `python -m evidence.pages.reproduced` also writes the CSV files in results/reproduced.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import html
 import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from bomd.files import write_text
-from evidence import DOCS, RESULTS
+import matplotlib
+
+from bomd.files import locked, write_text
+from evidence import DOCS, RESULTS, ROOT
+from evidence.records import file_of
 from evidence.reproduce import ARTEFACTS
 from evidence.reproduce.artefact import Material, Setting
 from evidence.reproduce.claims import against_all, claims, context, how_certain
 from evidence.reproduce.claims.words import NO_RUNS
 from evidence.reproduce.facts import facts
-from evidence.reproduce.work import Made, Place, gather, plan
+from evidence.reproduce.work import ALL, Made, Place, choose, gather, make, plan
 from evidence.reproduce.writing import read_index
 
 RECIPES = {
@@ -26,35 +34,57 @@ RECIPES = {
 ELSEWHERE = {
     "phantom": (Setting("methods-demo"), "4,000 phantoms; see [here](methods-demo.md)"),
 }
-FOLDED = (
-    "-tests",
-    "-paper-",
-    "per-finding",
-    "-summary",
-    "hyper-parameters",
-)  # in the names of parts that few will read
-PAGE, IMAGES = "reproduced.md", Path("images") / "reproduced"  # pictures lie beside the page, for sites made of docs/
+PAPER = "-paper-"  # in the names of the paper's own numbers
+FOLDED = ("-tests", PAPER, "per-finding", "-summary", "hyper-parameters")  # in the names of parts that few will read
+PAGE, IMAGES = "reproduced.md", "images/reproduced"  # on the site
+BUILD = ROOT / "build" / "reproduced"
+SITE_FORMS = (".csv", ".md", ".tex", ".svg")  # all but PNG, which takes as long as the rest
+CODE = ("evidence/**/*.py", "evidence/**/*.csv", "src/bomd/**/*.py", "src/bomd/**/*.toml")
 
 
 def main() -> None:
     for recipe in RECIPES:
-        for picture in pictures(recipe):
-            target = DOCS / IMAGES / recipe / picture.name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(picture, target)
+        kept = RESULTS / "reproduced" / recipe
+        for file in [*made(recipe).glob("*.csv"), *made(recipe).glob("*.csv.bz2")]:
+            if PAPER not in file.name:  # which are in one file for all recipes
+                shutil.copyfile(file, kept / file.name)
     write_text(DOCS / PAGE, page())
 
 
-def pictures(recipe: str, results: Path = RESULTS) -> list[Path]:
-    """The drawings that belong to artefacts."""
-    folder = results / "reproduced" / recipe
-    files = [folder / f"{stem}.svg" for stems in read_index(folder).values() for stem in stems]
-    return [file for file in files if file.exists()]
+def made(recipe: str) -> Path:
+    """The folder with every figure and table that the records of a recipe give; made anew where anything changed."""
+    folder, state = BUILD / recipe, _state(recipe)
+    stamp = folder / "made-of.txt"
+    with locked(folder):  # tests build the site while others look at the same files
+        if not stamp.exists() or stamp.read_text(encoding="utf-8") != state:
+            shutil.rmtree(folder, ignore_errors=True)
+            setting = Setting(recipe)
+            place = Place.of(setting, Path("nowhere"), RESULTS)  # runs that happen to be here do not count
+            make(gather(plan(choose([ALL]), setting, Made()), setting, place), folder, Made(), SITE_FORMS)
+            write_text(stamp, state)
+    return folder
+
+
+def _state(recipe: str) -> str:
+    """A hash of all that a figure or table may depend on."""
+    digest = hashlib.sha256(matplotlib.__version__.encode())
+    files = [path for pattern in CODE for path in sorted(ROOT.glob(pattern))]
+    files += [file_of(recipe), *sorted((RESULTS / "reproduced" / recipe).glob("*.bz2"))]
+    files += sorted((RESULTS / "reproduced" / recipe).glob("*.json"))
+    for path in files:
+        if path.exists():
+            digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def pictures(recipe: str) -> list[Path]:
+    """The drawings, which the site has under `IMAGES`."""
+    return sorted(made(recipe).glob("*.svg"))
 
 
 def page(results: Path = RESULTS) -> str:
     about = "\n".join(f"- [`{recipe}`](#{recipe}): {words}" for recipe, words in RECIPES.items())
-    parts = "\n".join(part for recipe in RECIPES for part in (what_holds(recipe, results), shown(recipe, results)))
+    parts = "\n".join(f"{what_holds(recipe, results)}\n<!-- reproduced {recipe} -->\n" for recipe in RECIPES)
     return f"""# The paper's tables and figures, made anew
 
 Written by `evidence/pages/reproduced.py` from `results/`. `bomd reproduce --list` shows every table and figure with its
@@ -64,7 +94,8 @@ label in the paper; `bomd reproduce NAME --recipe RECIPE` does the runs that are
 
 None of them is a setting of the paper, whose numbers therefore stand in tables of their own. For each recipe, first
 what holds of the paper's claims and what does not, then the figures, then the tables. Long tables, tests and the
-paper's own numbers are folded: click on a title to see them.
+paper's own numbers are folded: click on a title to see them. Figures and tables are made of the records when the site
+is built (`make docs`); their numbers are in `results/reproduced/` as CSV.
 
 {parts}"""
 
@@ -93,24 +124,28 @@ def _material(setting: Setting, results: Path) -> Material:
     return gather(plan([ARTEFACTS["noise-grid"]], setting, Made()), setting, place)["noise-grid"]
 
 
-def shown(recipe: str, results: Path = RESULTS) -> str:
-    """Every figure and table that was made, as it was written."""
-    index, parts = read_index(results / "reproduced" / recipe), list[str]()
+def shown(recipe: str, folder: Path) -> str:
+    """Every figure and table that was made, as it was written.
+
+    Args:
+        folder: Where; see `made`.
+    """
+    index, parts = read_index(folder), list[str]()
     for kind in ("figure", "table"):
         parts += [f"### {recipe}: {kind}s", ""]
         for name, artefact in ARTEFACTS.items():
             if artefact.kind == kind and name in index:
                 parts += [f"#### {recipe}: {name}", "", f"{artefact.what} In the paper: `{artefact.paper}`.", ""]
-                parts += _parts(recipe, index[name], results)
+                parts += _parts(recipe, index[name], folder)
     missing = [name for name in ARTEFACTS if name not in index]
     if missing:
         parts += [f"Not made for recipe {recipe}: {', '.join(missing)}.", ""]
     return "\n".join(parts)
 
 
-def _parts(recipe: str, stems: Sequence[str], results: Path) -> list[str]:
+def _parts(recipe: str, stems: Sequence[str], folder: Path) -> list[str]:
     """The files of one artefact; what few will read is folded."""
-    folder, parts = results / "reproduced" / recipe, list[str]()
+    parts = list[str]()
     said: set[str] = set()  # notes that several parts of an artefact have in common stand there once
     for stem in stems:
         lines = (folder / f"{stem}.md").read_text(encoding="utf-8").splitlines()
@@ -122,9 +157,9 @@ def _parts(recipe: str, stems: Sequence[str], results: Path) -> list[str]:
             parts += [f'<details markdown="1"><summary>{_html(title)}</summary>', ""]
             kept = kept[1:]
         text = "\n".join(kept).strip()
-        parts += [text.replace(f"]({stem}.svg)", f"]({IMAGES.as_posix()}/{recipe}/{stem}.svg)"), ""]
-        forms = [suffix[1:] for suffix in (".csv", ".tex", ".png") if (folder / f"{stem}{suffix}").exists()]
-        parts += [f"As {' and '.join(forms)}: `results/reproduced/{recipe}/{stem}`.", ""]
+        parts += [text.replace(f"]({stem}.svg)", f"]({IMAGES}/{recipe}/{stem}.svg)"), ""]
+        forms = [form for form in (".csv", ".csv.bz2") if (folder / f"{stem}{form}").exists() and PAPER not in stem]
+        parts += [text for form in forms for text in (f"Numbers: `results/reproduced/{recipe}/{stem}{form}`.", "")]
         parts += ["</details>", ""] if folded else []
     return parts
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import statistics
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
-from bomd.experiments.benchmark import Record, read_records
+from bomd.experiments.benchmark import Record, write_tables
 from bomd.files import write_text
 from bomd.tables import NO_FINDING
-from evidence import DOCS, RESULTS
+from evidence import DOCS
+from evidence.records import records_of
 
 GRID = [(0.2, 0.2), (0.4, 0.4), (0.6, 0.6), (0.2, 0.4), (0.2, 0.6), (0.4, 0.2), (0.4, 0.6), (0.6, 0.2), (0.6, 0.4)]
 SEEDS = (0, 1, 2)
@@ -23,6 +26,13 @@ def main() -> None:
 
 
 # ---------------------------------------------------------------- numbers
+
+
+def summary(name: str) -> str:
+    """The mean and spread of an experiment over seeds, as the tables beside its records have them."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_tables(records_of(name), Path(folder) / f"{name}.jsonl")
+        return (Path(folder) / f"{name}.md").read_text(encoding="utf-8")
 
 
 def spread(values: Iterable[float | None]) -> str:
@@ -93,8 +103,8 @@ def devices(records: Sequence[Record]) -> str:
 
 
 def demo_page() -> str:
-    records = read_records(RESULTS / "demo.jsonl")
-    short, ceiling = read_records(RESULTS / "demo-short.jsonl"), read_records(RESULTS / "demo-clean.jsonl")
+    records = records_of("demo")
+    short, ceiling = records_of("demo-short"), records_of("demo-clean")
     bce, bomd, plus = (of(records, method=method) for method in ("bce", "bomd", "bomd-plus"))
     measures = {
         "AUC on hospital south": auc("south"),
@@ -114,7 +124,7 @@ def demo_page() -> str:
     ]
     return f"""# What the demo shows, and what it does not
 
-Written by `evidence/pages/results.py` from `results/demo.jsonl`, `results/demo-short.jsonl` and `results/demo-clean.jsonl`
+Written by `evidence/pages/results.py` from the records of `demo`, `demo-short` and `demo-clean` in `results/`
 ({devices(records)}). `make results` makes the runs again.
 
 4,000 generated X-rays of hospital north, of which 40 % have every label flipped with probability 0.4; the test is on
@@ -154,7 +164,7 @@ What BoMD's clean set is made of:
 
 
 def nih_page() -> str:
-    records = read_records(RESULTS / "nih-small.jsonl")
+    records = records_of("nih-small")
     cells: dict[Cell, list[Record]] = {}
     for record in records:
         noise = record["config"]["noise"]
@@ -175,7 +185,7 @@ def nih_page() -> str:
     noisy = of(cells[(0.4, 0.4, None)], method="bomd")
     return f"""# NIH to OpenI on a small part: first evidence on real X-rays
 
-Written by `evidence/pages/results.py` from `results/nih-small.jsonl` ({devices(records)}), recipe `nih-small`.
+Written by `evidence/pages/results.py` from the records of `nih-small` in `results/` ({devices(records)}), recipe `nih-small`.
 {len(records)} runs are in; {len(missing)} are missing and listed at the end.
 
 Training: {first["images"]["train"]} images of the official NIH training list at 128 px, EfficientNet-lite0 with an

@@ -1,5 +1,6 @@
 """What MkDocs does beside its configuration: see `hooks` in mkdocs.yml.
 
+Figures and tables that follow from recorded runs are made when the site is built, see `evidence.pages.reproduced`.
 The navigation is made of the pages that exist, so that a page written by a later command joins by itself. Links that
 lead out of docs/ and make sense in the repository only are turned to the page that takes their place, or to plain text.
 """
@@ -7,6 +8,7 @@ lead out of docs/ and make sense in the repository only are turned to the page t
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,10 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
 
-ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(Path(__file__).parents[2]))  # MkDocs loads this file by its path alone
+
+from evidence import ROOT
+from evidence.pages import reproduced, results
 
 # Title and pages of each menu; pages that are not there are left out.
 MENUS: dict[str, dict[str, str]] = {
@@ -78,6 +83,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for page, source in BORROWED.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
     files.append(File.generated(config, "stylesheets/code.css", content=code_colours()))
+    for recipe in reproduced.RECIPES:
+        for picture in reproduced.pictures(recipe):
+            place = f"{reproduced.IMAGES}/{recipe}/{picture.name}"
+            files.append(File.generated(config, place, abs_src_path=str(picture)))
     return files
 
 
@@ -88,18 +97,21 @@ def code_colours() -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    text = re.sub(r"^<!-- include (\S+) -->$", lambda found: _included(found[1]), markdown, flags=re.MULTILINE)
+    text = re.sub(r"^<!-- (\w+) (\S+) -->$", _made, markdown, flags=re.MULTILINE)
     return with_own_links(text, page.file.src_uri)
+
+
+def _made(found: re.Match[str]) -> str:
+    """What a mark stands for: the table of an experiment, or everything that was reproduced with a recipe."""
+    what, name = found[1], found[2]
+    if what == "summary":
+        return results.summary(name).strip()
+    return reproduced.shown(name, reproduced.made(name)) if what == "reproduced" else found[0]
 
 
 def with_own_links(text: str, here: str) -> str:
     """Turn the links of a page that lead out of docs/."""
     return re.sub(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)", lambda found: _link(found, here), text)
-
-
-def _included(name: str) -> str:
-    """A file of the repository, such as a table that a command wrote."""
-    return (ROOT / name).read_text(encoding="utf-8").strip()
 
 
 def _link(found: re.Match[str], page: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import math
 from collections import defaultdict
-from pathlib import Path
 from statistics import mean, stdev
 
 import matplotlib
@@ -17,9 +16,9 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from scipy.stats import t as student  # type: ignore[import-untyped]
 
-from bomd.experiments.benchmark import read_records
 from bomd.files import write_text
 from evidence import DOCS, RESULTS
+from evidence.records import records_of
 from evidence.studies.opinions import BINS, spelt
 
 PAGE, PICTURES = DOCS / "successor.md", DOCS / "images" / "successor"
@@ -65,7 +64,7 @@ def page() -> str:
     parts = [HEAD]
     costs = []
     for name, title in SETS.items():
-        scores, cost = read_scores(RESULTS / f"successor-{name}.jsonl.gz")
+        scores, cost = read_scores(f"successor-{name}")
         costs.append(f"{cost:.2f} on {title}")
         parts.append(f"## Classifiers: {title}\n")
         for test, spoken in TESTS[name].items():
@@ -82,11 +81,11 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def read_scores(path: Path) -> tuple[Scores, float]:
+def read_scores(name: str) -> tuple[Scores, float]:
     """Mean AUCs of all runs, and the cost of bomd-plus against bce."""
     scores: Scores = defaultdict(dict)
     shown: dict[str, list[int]] = defaultdict(list)
-    for record in read_records(path):
+    for record in records_of(name):
         config, result = record["config"], record["result"]
         noise = spelt(config["noise"])
         shown[config["method"]].append(result["images_presented"])

@@ -144,12 +144,14 @@ class Drawing:
         name: Ends the names of its files.
         caption: Says data, seeds and runs.
         numbers: Everything that is drawn, as a table.
+        packed: Whether its numbers are thousands of rows that are kept compressed.
     """
 
     name: str
     figure: Figure
     caption: str
     numbers: Sheet
+    packed: bool = False
 
 
 @dataclass(frozen=True)

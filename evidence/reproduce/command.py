@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bomd.errors import InputError
+from bomd.files import beside
 from evidence.reproduce.artefact import Artefact, Material, Setting
 from evidence.reproduce.facts import estimate, listed
 from evidence.reproduce.work import ALL, Made, Place, adopt, choose, do_missing, gather, make, plan, to_do
@@ -51,7 +52,7 @@ def reproduce(
             _print_plan(found, jobs, Console(stderr=True))
             failed = do_missing(missing, place, jobs, Console(stderr=True))
             found = gather(plans, setting, place)
-    _print_made(make(found, place, made))
+    _print_made(make(found, place.folder, made))
     if failed:
         reasons = [f"\n{name}: {reason}" for name, reason in failed.items()]
         error = Console(stderr=True, soft_wrap=True)
@@ -86,9 +87,9 @@ def _print_plan(found: Mapping[str, Material], jobs: int, console: Console) -> N
 def _print_made(made: Made) -> None:
     console = Console(soft_wrap=True)
     for name, files in made.files.items():
-        stems = dict.fromkeys(file.with_suffix("") for file in files)
+        stems = dict.fromkeys(beside(file, "") for file in files)
         for stem in stems:
-            forms = [file.suffix[1:] for file in files if file.with_suffix("") == stem]
+            forms = [file.name.removeprefix(f"{stem.name}.") for file in files if beside(file, "") == stem]
             console.print(f"{name}: {stem}.{{{','.join(forms)}}}", highlight=False, markup=False)
     for name, reason in made.reasons.items():
         console.print(f"{name}: not made: {reason}", highlight=False, markup=False, style="yellow")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,14 +13,15 @@ from bomd import runs
 from bomd.config import Config
 from bomd.errors import InputError
 from bomd.experiments import workers
-from bomd.experiments.benchmark import add_records, read_records, run_all
+from bomd.experiments.benchmark import add_records, run_all
 from bomd.experiments.comparison import add_results, noise_name
 from bomd.experiments.plan import configure
 from bomd.typed import nearest
+from evidence.records import file_of, records_of
 from evidence.reproduce import ARTEFACTS
 from evidence.reproduce.artefact import Artefact, Material, Setting, UnsuitableError, key_of, key_of_record
 from evidence.reproduce.facts import facts
-from evidence.reproduce.writing import write
+from evidence.reproduce.writing import FORMS, write
 
 ALL = "all"
 
@@ -32,7 +33,7 @@ class Place:
     Attributes:
         name: Of the experiment: the recipe's, unless it was changed.
         root: Of the run directories.
-        results: Holds NAME.jsonl with the records, and reproduced/NAME with what is made of them.
+        results: Holds NAME.jsonl.bz2 with the records, and reproduced/NAME with what is made of them.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Place:
 
     @property
     def records(self) -> Path:
-        return self.results / f"{self.name}.jsonl"
+        return file_of(self.name, self.results)
 
     @property
     def folder(self) -> Path:
@@ -72,8 +73,7 @@ def choose(names: Sequence[str]) -> list[Artefact]:
 
 def gather(plans: Mapping[str, Sequence[Config]], setting: Setting, place: Place) -> dict[str, Material]:
     """The planned runs of each artefact, with all records of the experiment and the directories that are here."""
-    records = read_records(place.records) if place.records.exists() else []
-    by_key = {key_of_record(record): record for record in records}
+    by_key = {key_of_record(record): record for record in records_of(place.name, place.results)}
     directories = find_runs(place)
     return {name: Material(setting, planned, by_key, directories, place.folder) for name, planned in plans.items()}
 
@@ -152,13 +152,13 @@ def do_missing(
             add_records(outcome.done, place.records)
             failed |= {f"{name}, {noise}": reason for name, reason in outcome.failed.items()}
     finally:
-        if place.records.exists() and read_records(place.records):
+        if records_of(place.name, place.results):
             add_results([], place.records)
     return failed
 
 
-def make(found: Mapping[str, Material], place: Place, made: Made) -> Made:
-    """Write what can be made of the records; an artefact without a single record is not written."""
+def make(found: Mapping[str, Material], folder: Path, made: Made, forms: Collection[str] = FORMS) -> Made:
+    """Write what can be made of the records into a folder; an artefact without a single record is not written."""
     for name, material in found.items():
         if material.planned and not material.done:
             made.reasons[name] = f"none of its {len(material.planned)} runs is recorded"
@@ -169,7 +169,7 @@ def make(found: Mapping[str, Material], place: Place, made: Made) -> Made:
             made.reasons[name] = str(error)
             continue
         drawn = ARTEFACTS[name].kind == "figure"  # captions name the missing runs themselves
-        made.files[name] = write(name, parts, facts(material, name_missing=not drawn), place.folder)
+        made.files[name] = write(name, parts, facts(material, name_missing=not drawn), folder, forms)
     return made
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from bomd.files import read_json, replacing, write_json, write_text
@@ -13,6 +13,7 @@ from evidence.reproduce.artefact import UNDEFINED, Cell, Drawing, Mean, Sheet
 
 INDEX = "index.json"
 PIXELS = 200  # dots per inch of a PNG
+FORMS = (".csv", ".md", ".tex", ".svg", ".png")
 LATEX = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -35,32 +36,41 @@ LATEX = {
 }
 
 
-def write(name: str, made: Sequence[Sheet | Drawing], facts: Sequence[str], folder: Path) -> list[Path]:
+def write(
+    name: str,
+    made: Sequence[Sheet | Drawing],
+    facts: Sequence[str],
+    folder: Path,
+    forms: Collection[str] = FORMS,
+) -> list[Path]:
     """Write an artefact in all its forms; files of an earlier call that it no longer has are removed.
 
     Args:
         name: Of the artefact.
         facts: Sentences on data, seeds, device and missing runs, which end the notes of each file.
+        forms: Endings of the files to write; the numbers of large drawings are compressed, as .csv.bz2.
     """
     files, stems = [], []
     for one in made:
         stem = stem_of(name, one.name)
         stems.append(stem)
         if isinstance(one, Drawing):
-            files += _write_drawing(one, facts, folder, stem)
+            texts = {".csv.bz2" if one.packed else ".csv": to_csv(one.numbers), ".md": _described(one, facts, stem)}
+            files += _write_pictures(one, folder, stem, [form for form in (".svg", ".png") if form in forms])
         else:
             about = facts if one.ours else ()
-            forms = {
+            texts = {
                 ".csv": to_csv(one),
                 ".md": to_markdown(one, about),
                 ".tex": to_latex(one, about, f"{folder.name}:{stem}"),
             }
-            for suffix, text in forms.items():
-                write_text(folder / f"{stem}{suffix}", text)
-                files.append(folder / f"{stem}{suffix}")
+        for ending, text in texts.items():
+            if ending.removesuffix(".bz2") in forms:
+                write_text(folder / f"{stem}{ending}", text)
+                files.append(folder / f"{stem}{ending}")
     index = read_index(folder)
     for stem in set(index.get(name, [])) - set(stems):
-        for suffix in (".csv", ".md", ".tex", ".svg", ".png"):
+        for suffix in (*FORMS, ".csv.bz2"):
             (folder / f"{stem}{suffix}").unlink(missing_ok=True)
     write_json(folder / INDEX, {**index, name: stems})
     return files
@@ -138,22 +148,25 @@ def show(cell: Cell) -> str:
     return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
 
 
-def _write_drawing(one: Drawing, facts: Sequence[str], folder: Path, stem: str) -> list[Path]:
+def _write_pictures(one: Drawing, folder: Path, stem: str, forms: Sequence[str]) -> list[Path]:
     import matplotlib
 
-    files = [folder / f"{stem}{suffix}" for suffix in (".svg", ".png", ".csv", ".md")]
+    files = [folder / f"{stem}{form}" for form in forms]
     # Fixed ids and no date, so that the same numbers give the same file.
     with matplotlib.rc_context({"svg.hashsalt": stem}):
-        for path in files[:2]:
+        for path in files:
             with replacing(path) as temporary:
                 metadata = {"Date": None} if path.suffix == ".svg" else None
                 one.figure.savefig(temporary, format=path.suffix[1:], dpi=PIXELS, metadata=metadata)
-    write_text(files[2], to_csv(one.numbers))
+    return files
+
+
+def _described(one: Drawing, facts: Sequence[str], stem: str) -> str:
+    """The picture with what is to be known about it, as Markdown."""
     alternative = one.numbers.title.replace("[", "(").replace("]", ")")
     notes = [f"- {_plain(note)}" for note in (*one.numbers.notes, *facts)]
     picture = f"![{_plain(alternative)}]({stem}.svg)"
-    write_text(files[3], "\n".join([picture, "", _plain(one.caption), "", *notes, ""]))
-    return files
+    return "\n".join([picture, "", _plain(one.caption), "", *notes, ""])
 
 
 def _apart(cell: Cell) -> list[Cell]:

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from bomd.config import Config
 from bomd.errors import InputError
-from bomd.files import read_arrays
+from bomd.files import read_arrays, read_text
 from evidence.reproduce.artefact import Artefact, Cell, Drawing, Material, Setting, Sheet
 from evidence.reproduce.figures import gather
 from evidence.reproduce.figures.gather import NO_NOISE
 from evidence.reproduce.figures.style import BLUE, SMALLEST, VERMILION, readable, small_multiples
 
 NAME = "descriptor-map"
+KEPT = f"{NAME}.csv.bz2"
 HEADS = ("kind", "name", "descriptor", "x", "y", "classes", "run")
 PALE = "#BDBDBD"
 COMPONENTS = 30  # directions of most variance that t-SNE looks at: the rest is noise and time
@@ -74,7 +75,7 @@ def make(material: Material) -> list[Sheet | Drawing]:
         f"{material.planned[0].name}, without added noise. Seed {material.planned[0].seed}. Run: bomd {made.run}."
     )
     title = f"Places of descriptors and class vectors in the plane; run {made.run}."
-    return [Drawing(NAME, figure, caption, Sheet(NAME, title, HEADS, made.rows))]
+    return [Drawing(NAME, figure, caption, Sheet(NAME, title, HEADS, made.rows), packed=True)]
 
 
 def _find(material: Material) -> Map:
@@ -83,8 +84,8 @@ def _find(material: Material) -> Map:
     run = material.run(config)
     if run is not None and (run.directory / "space.npz").exists():
         return measured(run.directory / "space.npz", config.seed, run.directory.name)
-    if material.kept is not None and (material.kept / f"{NAME}.csv").exists():
-        return read_map(material.kept / f"{NAME}.csv")
+    if material.kept is not None and (material.kept / KEPT).exists():
+        return read_map(material.kept / KEPT)
     raise InputError(
         f"The run of recipe {material.setting.recipe} whose space.npz {NAME} is drawn from is not here; "
         f"do it with: {gather.command(NAME, material.setting)}"
@@ -121,8 +122,7 @@ def flatten(points: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
 
 def read_map(path: Path) -> Map:
     """The map of an earlier figure, from its numbers."""
-    with path.open(encoding="utf-8", newline="") as stream:
-        lines = list(csv.DictReader(stream))
+    lines = list(csv.DictReader(read_text(path).splitlines()))
     if not lines or not set(HEADS) <= set(lines[0]):
         raise InputError(
             f"{path} does not hold a map: its columns must be {', '.join(HEADS)}. Delete it and run again."

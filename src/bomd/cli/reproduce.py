@@ -25,7 +25,8 @@ def reproduce(
     jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time, one for each core at most.")] = 1,
     root: Annotated[Path, typer.Option("--runs", help="Where runs and their stages are kept.")] = Path("runs"),
     results: Annotated[
-        Path, typer.Option(help="The folder of the records, RECIPE.jsonl, and of reproduced/RECIPE with what is made.")
+        Path,
+        typer.Option(help="The folder of RECIPE.jsonl.bz2, the records, and of reproduced/RECIPE, what is made."),
     ] = Path("results"),
     overrides: Annotated[
         list[str] | None,

@@ -5,15 +5,16 @@ from __future__ import annotations
 import copy
 import inspect
 
-from bomd.experiments.benchmark import Record, read_records
+from bomd.experiments.benchmark import Record
 from bomd.methods import METHODS
 from evidence import ROOT
 from evidence.pages import methods as pages
+from evidence.records import records_of
 
 
 def record(method: str, seed: int = 0, name: str = "short", epochs: int = 12, notes: tuple[str, ...] = ()) -> Record:
     """A recorded run of the demo as if it were one of another method."""
-    found: Record = copy.deepcopy(read_records(ROOT / "results" / "demo.jsonl")[0])
+    found: Record = copy.deepcopy(records_of("demo")[0])
     found["config"] |= {"name": name, "method": method, "seed": seed, "settings": {}}
     found["config"]["fit"]["epochs"] = epochs
     found["result"]["notes"] = list(notes)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bomd.errors import InputError
-from bomd.files import write_arrays
+from bomd.files import write_arrays, write_text
 from bomd.runs import Run
 from evidence.reproduce.artefact import Drawing, Material, Setting, key_of
 from evidence.reproduce.figures import FIGURES, descriptor_map, smoothing_toy
@@ -130,6 +130,6 @@ def test_without_run_and_file_the_map_names_the_command(tmp_path: Path) -> None:
 
 
 def test_another_file_of_that_name_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "descriptor-map.csv").write_text("a,b\n1,2\n")
+    write_text(tmp_path / "descriptor-map.csv.bz2", "a,b\n1,2\n")
     with pytest.raises(InputError, match="does not hold a map"):
         FIGURES["descriptor-map"].make(material(None, tmp_path))

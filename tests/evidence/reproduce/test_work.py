@@ -17,7 +17,7 @@ from bomd import cli, runs
 from bomd.config import Config
 from bomd.errors import InputError
 from bomd.experiments.benchmark import read_records
-from bomd.files import write_json
+from bomd.files import beside, read_text, write_json
 from evidence.reproduce import ARTEFACTS
 from evidence.reproduce.artefact import Setting, key_of
 from evidence.reproduce.facts import estimate, facts, listed
@@ -101,7 +101,7 @@ def test_interrupted_it_continues_where_it_stopped(setting: Setting, place: Plac
         do_missing(missing[:12], place, 1, Console(file=Interrupting(after=4), width=200), COMMAND)
     adopt(gather(plans, setting, place), place)  # the fourth was finished, and interrupted before it was recorded
     assert len(read_records(place.records)) == 4
-    assert place.records.with_suffix(".csv").exists()
+    assert beside(place.records, ".csv").exists()
     before = order(place)
     assert {line.split()[1] for line in before[:3]} == {"0.0"}  # the most important level of noise came first
 
@@ -189,7 +189,7 @@ def test_all_leaves_out_what_the_recipe_cannot_serve(setting: Setting, place: Pl
     plans = plan(choose(["noise-grid", "nih-google"]), setting, made)
     assert list(plans) == ["noise-grid"]
     assert "NIH-Google" in made.reasons["nih-google"]
-    make(gather(plans, setting, place), place, made)
+    make(gather(plans, setting, place), place.folder, made)
     assert made.files == {}
     assert made.reasons["noise-grid"] == "none of its 30 runs is recorded"
     with pytest.raises(InputError, match="NIH-Google"):
@@ -200,7 +200,7 @@ def test_tables_without_training(setting: Setting, place: Place) -> None:
     place.root.mkdir()
     plans = plan([ARTEFACTS["noise-grid"]], setting, Made())
     do_missing(to_do(gather(plans, setting, place))[:6], place, 2, None, COMMAND)
-    made = make(gather(plans, setting, place), place, Made())
+    made = make(gather(plans, setting, place), place.folder, Made())
     assert place.folder == place.results / "reproduced" / "tiny"
     assert {file.name for file in made.files["noise-grid"]} >= {"noise-grid-here.csv", "noise-grid-tests.tex"}
     rows = list(csv.DictReader((place.folder / "noise-grid-here.csv").open()))
@@ -240,7 +240,7 @@ def test_a_table_from_the_first_run_to_the_files(
     """Two runs of BoMD on tiny phantoms; then a third seed is added, and the directories are thrown away."""
     where = ["--recipe", setting.recipe, "--runs", str(place.root), "--results", str(place.results)]
     assert call("language-models", "--seeds", "0", *where) == 0
-    first = {key_of_run(line) for line in place.records.read_text().splitlines()}
+    first = {key_of_run(line) for line in read_text(place.records).splitlines()}
     assert len(first) == 2
     text = (place.folder / "language-models.md").read_text()
     assert "2 of 2 runs are recorded, 0 are missing." in text
