@@ -6,7 +6,7 @@ JOBS ?= 2
 # uv does not read pip's settings, so a folder of local wheels that pip knows of is handed on.
 UV := UV_FIND_LINKS="$${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}" $(BIN)/uv pip install --quiet --python $(BIN)/python
 
-.PHONY: demo test check lowest bench methods tuning results docs clean
+.PHONY: demo test check lowest bench methods tuning results records docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/bomd demo
@@ -61,15 +61,20 @@ results: $(VENV)/.demo
 		--results results/demo-short.jsonl.bz2
 	$(BIN)/bomd benchmark demo --methods bce --seeds 0,1,2 --set name=demo-clean --set noise.rows=0.0 \
 		--results results/demo-clean.jsonl.bz2
-	$(BIN)/python -m evidence.pages.contact_sheet docs/images/phantom.jpg
+	$(BIN)/python -m evidence.pages.contact_sheet docs/images/phantom.webp
 	$(BIN)/python -m evidence.pages.readme
 	$(BIN)/python -m evidence.pages.results
+
+# Records that a benchmark left as .jsonl are added to those that are kept, compressed.
+records: $(VENV)/.demo
+	$(BIN)/python -m evidence.records
 
 # The documentation; with DATA=folder of the label files the counts of the datasets are taken anew as well.
 docs: $(VENV)/.dev
 	$(BIN)/python -m evidence.pages.datasets $(DATA)
 	$(BIN)/python -m evidence.pages.how_it_works
 	$(BIN)/python -m evidence.pages.reference
+	$(BIN)/python -m evidence.pages.reproduced
 	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
 $(VENV)/bin/uv:

@@ -209,7 +209,7 @@ def test_the_navigation_is_made_of_the_pages_that_exist(tmp_path: Path) -> None:
         ("contributing.md", "[speed](docs/speed.md#a)", "[speed](speed.md#a)"),
         ("start.md", "[demo](demo.md#b)", "[demo](demo.md#b)"),
         ("start.md", "[web](https://example.org/README.md)", "[web](https://example.org/README.md)"),
-        ("start.md", "![picture](images/phantom.jpg)", "![picture](images/phantom.jpg)"),
+        ("start.md", "![picture](images/phantom.webp)", "![picture](images/phantom.webp)"),
     ],
 )
 def test_links_out_of_the_pages_lead_to_their_place_on_the_site(page: str, link: str, expected: str) -> None:
@@ -257,6 +257,18 @@ def test_every_page_is_on_the_site(site: dict[Path, Html]) -> None:
     built = {path.name for path in site}
     assert {path.with_suffix(".html").name for path in DOCS.rglob("*.md")} <= built
     assert "contributing.html" in built
+
+
+@pytest.mark.slow
+def test_what_is_made_of_records_is_on_the_site_though_not_in_the_repository(site: dict[Path, Html]) -> None:
+    pages = {path.name: (path, page) for path, page in site.items()}
+    path, page = pages["reproduced.html"]
+    drawn = {target for target in page.loaded if target.startswith("images/reproduced/")}
+    assert {Path(target).parent.name for target in drawn} == {"phantom", "nih-64"}
+    assert len(drawn) >= 16
+    assert "<!-- reproduced" not in path.read_text()
+    assert path.read_text().count("<table>") > 40
+    assert "detection AUROC" in pages["start.html"][0].read_text()
 
 
 @pytest.mark.slow

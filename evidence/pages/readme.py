@@ -18,7 +18,7 @@ from bomd.experiments.records import LabelRecord
 from evidence import DOCS, ROOT
 from evidence.pages.results import summary
 
-PICTURE = DOCS / "images" / "flagged.png"
+PICTURE = DOCS / "images" / "flagged.webp"
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def draw_flagged(run: Path) -> None:
         show(left, picture, "")
         bars(right, record, row)
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(PICTURE, dpi=100)
+    figure.savefig(PICTURE, dpi=100, pil_kwargs={"quality": 85, "method": 6})
 
 
 def pick(record: LabelRecord) -> list[int]:

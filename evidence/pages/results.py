@@ -137,7 +137,7 @@ Seed by seed, bomd-plus minus bce: {signed(gaps(plus, bce, auc("south")))} on so
 {signed(gaps(bomd, bce, auc("south")))} and {signed(gaps(bomd, bce, auc("validation")))}. The two last columns were run
 with an earlier state of the code; their methods have not changed since.
 
-![The chest phantom: one row per finding, from obvious to subtle](images/phantom.jpg)
+![The chest phantom: one row per finding, from obvious to subtle](images/phantom.webp)
 
 ## What to make of it
 
