@@ -23,6 +23,8 @@ from evidence.reproduce.artefact import Material, Setting
 from evidence.reproduce.claims import against_all, claims, context, how_certain
 from evidence.reproduce.claims.words import NO_RUNS
 from evidence.reproduce.facts import facts
+from evidence.reproduce.figures import descriptor_map
+from evidence.reproduce.tables import bootstrap
 from evidence.reproduce.work import ALL, Made, Place, choose, gather, make, plan
 from evidence.reproduce.writing import read_index
 
@@ -69,8 +71,10 @@ def _state(recipe: str) -> str:
     """A hash of all that a figure or table may depend on."""
     digest = hashlib.sha256(matplotlib.__version__.encode())
     files = [path for pattern in CODE for path in sorted(ROOT.glob(pattern))]
-    files += [file_of(recipe), *sorted((RESULTS / "reproduced" / recipe).glob("*.bz2"))]
-    files += sorted((RESULTS / "reproduced" / recipe).glob("*.json"))
+    files += [
+        file_of(recipe),
+        *(RESULTS / "reproduced" / recipe / name for name in (descriptor_map.KEPT, bootstrap.FILE)),
+    ]
     for path in files:
         if path.exists():
             digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
