@@ -6,7 +6,7 @@ JOBS ?= 2
 # uv does not read pip's settings, so a folder of local wheels that pip knows of is handed on.
 UV := UV_FIND_LINKS="$${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}" $(BIN)/uv pip install --quiet --python $(BIN)/python
 
-.PHONY: demo test check lowest bench methods tuning results docs clean
+.PHONY: demo test check lowest bench methods tuning results records docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/bomd demo
@@ -33,10 +33,10 @@ lowest: $(VENV)/bin/uv
 	$(UV:$(BIN)/python=$(LOWEST)/bin/python) --constraint constraints.txt --resolution lowest-direct '.[dev]'
 	$(LOWEST)/bin/pytest -n 2 -m "not slow" -p no:cacheprovider $(LOWEST_TESTS)
 
-# The CPU's timings into results/speed.csv and docs/speed.md; on a GPU: python -m bomd.bench gpu --results results/speed.csv
+# The CPU's timings into results/speed.csv and docs/speed.md; on a GPU: python -m evidence.bench gpu --results results/speed.csv
 bench: $(VENV)/.dev
-	$(BIN)/python -m bomd.bench cpu --results results/speed.csv
-	$(BIN)/python scripts/speed_page.py
+	$(BIN)/python -m evidence.bench cpu --results results/speed.csv
+	$(BIN)/python -m evidence.pages.speed
 
 # Every method on phantoms, in 12 and in 30 epochs: minutes on a GPU, hours on two cores; what is finished is not done
 # again.
@@ -46,30 +46,35 @@ methods: $(VENV)/.dev
 		$(BIN)/bomd benchmark methods-demo --methods all --jobs $(JOBS) --no-report \
 			--set name=$$name --set fit.epochs=$$epochs \
 			--cell noise.rows=0.0 --cell 'noise.rows=0.2 noise.labels=0.2' --cell 'noise.rows=0.4 noise.labels=0.4' \
-			--cell 'noise.rows=0.6 noise.labels=0.6' --results results/$$name.jsonl || exit 1; \
+			--cell 'noise.rows=0.6 noise.labels=0.6' --results results/$$name.jsonl.bz2 || exit 1; \
 	done
-	$(BIN)/python scripts/method_pages.py
+	$(BIN)/python -m evidence.pages.methods
 
 # The three settings that every method may try before that, on phantoms of another seed; writes the recipe methods-demo.
 tuning: $(VENV)/.dev
-	$(BIN)/python scripts/tune_methods.py --jobs $(JOBS)
+	$(BIN)/python -m evidence.studies.tuning --jobs $(JOBS)
 
 # Every number and picture in the README and docs that needs no data: about twenty minutes on 2 cores.
 results: $(VENV)/.demo
-	$(BIN)/bomd benchmark demo --methods bce,bomd,bomd-plus --seeds 0,1,2 --results results/demo.jsonl
+	$(BIN)/bomd benchmark demo --methods bce,bomd,bomd-plus --seeds 0,1,2 --results results/demo.jsonl.bz2
 	$(BIN)/bomd benchmark demo --methods bomd --seeds 0,1,2 --set name=demo-short --set bomd.epochs=5 \
-		--results results/demo-short.jsonl
+		--results results/demo-short.jsonl.bz2
 	$(BIN)/bomd benchmark demo --methods bce --seeds 0,1,2 --set name=demo-clean --set noise.rows=0.0 \
-		--results results/demo-clean.jsonl
-	$(BIN)/python scripts/contact_sheet.py docs/images/phantom.jpg
-	$(BIN)/python scripts/update_readme.py
-	$(BIN)/python scripts/result_pages.py
+		--results results/demo-clean.jsonl.bz2
+	$(BIN)/python -m evidence.pages.contact_sheet docs/images/phantom.webp
+	$(BIN)/python -m evidence.pages.readme
+	$(BIN)/python -m evidence.pages.results
+
+# Records that a benchmark left as .jsonl are added to those that are kept, compressed.
+records: $(VENV)/.demo
+	$(BIN)/python -m evidence.records
 
 # The documentation; with DATA=folder of the label files the counts of the datasets are taken anew as well.
 docs: $(VENV)/.dev
-	$(BIN)/python scripts/datasets_page.py $(DATA)
-	$(BIN)/python scripts/how_it_works.py
-	$(BIN)/python scripts/docs_pages.py
+	$(BIN)/python -m evidence.pages.datasets $(DATA)
+	$(BIN)/python -m evidence.pages.how_it_works
+	$(BIN)/python -m evidence.pages.reference
+	$(BIN)/python -m evidence.pages.reproduced
 	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
 $(VENV)/bin/uv:

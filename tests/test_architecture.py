@@ -20,8 +20,8 @@ ROOMS = [
     ("measure",),
     ("experiments",),
     ("reports",),
-    ("reproduce", "review", "audits", "exchange"),
-    ("bench", "cli"),
+    ("review", "audits", "exchange"),
+    ("cli",),
 ]
 FLOOR = {name: floor for floor, names in enumerate(ROOMS) for name in names}
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.stem != "__init__")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 import re
 import subprocess
 import sys
@@ -11,7 +9,6 @@ import tomllib
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
-from types import ModuleType
 from urllib.parse import unquote
 
 import numpy as np
@@ -26,24 +23,15 @@ from bomd.data.datasets import folder
 from bomd.experiments.experiment import make_method
 from bomd.files import read_json
 from bomd.methods import METHODS
+from evidence import DOCS, ROOT
+from evidence.pages import how_it_works_figures, how_it_works_page, reference
+from evidence.pages import site as hook
 
-ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
 BY_HAND = [
     DOCS / f"{name}.md" for name in ("index", "start", "ten-minutes", "your-data", "review", "models", "ecosystem")
 ]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 LARGEST_PICTURE = 150_000
-
-
-@functools.cache
-def script(name: str) -> ModuleType:
-    """A module of scripts/, which may import its neighbours there as it does when it is run."""
-    sys.path.insert(0, str(ROOT / "scripts"))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(ROOT / "scripts"))
 
 
 # ---- what is generated ------------------------------------------------------------------------------------------
@@ -58,16 +46,16 @@ def script(name: str) -> ModuleType:
     ],
 )
 def test_generated_pages_are_what_the_code_says(name: str) -> None:
-    assert (DOCS / name).read_text() == script("docs_pages").PAGES[name](), "run: python scripts/docs_pages.py"
+    assert (DOCS / name).read_text() == reference.PAGES[name](), "run: python -m evidence.pages.reference"
 
 
 def test_every_generated_page_is_tested() -> None:
-    assert len(script("docs_pages").PAGES) == 6
+    assert len(reference.PAGES) == 6
 
 
 def test_how_it_works_says_what_its_numbers_say() -> None:
     numbers = read_json(DOCS / "images" / "how" / "numbers.json")
-    assert (DOCS / "how-it-works.md").read_text() == script("how_it_works_page").page(numbers)
+    assert (DOCS / "how-it-works.md").read_text() == how_it_works_page.page(numbers)
 
 
 def test_the_new_label_on_the_page_follows_from_the_formula_on_it() -> None:
@@ -100,7 +88,7 @@ def test_the_histogram_counts_every_image_once() -> None:
 
 
 def test_the_figures_of_how_it_works_are_there_and_small() -> None:
-    names = set(script("how_it_works_figures").FIGURES)
+    names = set(how_it_works_figures.FIGURES)
     found = {path.stem: path.stat().st_size for path in (DOCS / "images" / "how").glob("*.svg")}
     assert set(found) == names
     assert max(found.values()) < LARGEST_PICTURE
@@ -112,7 +100,7 @@ def test_the_figures_of_how_it_works_are_there_and_small() -> None:
 
 
 def test_every_public_name_is_in_the_reference() -> None:
-    listed = [name for names in script("docs_pages").PUBLIC.values() for name in names]
+    listed = [name for names in reference.PUBLIC.values() for name in names]
     assert sorted(listed) == sorted(bomd.__all__)
 
 
@@ -207,7 +195,7 @@ def test_the_navigation_is_made_of_the_pages_that_exist(tmp_path: Path) -> None:
     for name in ("index.md", "start.md", "new-page.md", "reference/python.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("# Title\n")
-    pages = pages_of(script("docs_hook").navigation(tmp_path))
+    pages = pages_of(hook.navigation(tmp_path))
     assert pages == ["index.md", "start.md", "reference/python.md", "contributing.md", "changelog.md", "new-page.md"]
 
 
@@ -221,11 +209,11 @@ def test_the_navigation_is_made_of_the_pages_that_exist(tmp_path: Path) -> None:
         ("contributing.md", "[speed](docs/speed.md#a)", "[speed](speed.md#a)"),
         ("start.md", "[demo](demo.md#b)", "[demo](demo.md#b)"),
         ("start.md", "[web](https://example.org/README.md)", "[web](https://example.org/README.md)"),
-        ("start.md", "![picture](images/phantom.jpg)", "![picture](images/phantom.jpg)"),
+        ("start.md", "![picture](images/phantom.webp)", "![picture](images/phantom.webp)"),
     ],
 )
 def test_links_out_of_the_pages_lead_to_their_place_on_the_site(page: str, link: str, expected: str) -> None:
-    assert script("docs_hook").with_own_links(link, page) == expected
+    assert hook.with_own_links(link, page) == expected
 
 
 @dataclass
@@ -269,6 +257,18 @@ def test_every_page_is_on_the_site(site: dict[Path, Html]) -> None:
     built = {path.name for path in site}
     assert {path.with_suffix(".html").name for path in DOCS.rglob("*.md")} <= built
     assert "contributing.html" in built
+
+
+@pytest.mark.slow
+def test_what_is_made_of_records_is_on_the_site_though_not_in_the_repository(site: dict[Path, Html]) -> None:
+    pages = {path.name: (path, page) for path, page in site.items()}
+    path, page = pages["reproduced.html"]
+    drawn = {target for target in page.loaded if target.startswith("images/reproduced/")}
+    assert {Path(target).parent.name for target in drawn} == {"phantom", "nih-64"}
+    assert len(drawn) >= 16
+    assert "<!-- reproduced" not in path.read_text()
+    assert path.read_text().count("<table>") > 40
+    assert "detection AUROC" in pages["start.html"][0].read_text()
 
 
 @pytest.mark.slow

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pytest
 
 from bomd.errors import InputError
-from bomd.files import fingerprint, read_array, read_arrays, read_json, replacing, write_arrays, write_json
+from bomd.files import (
+    beside,
+    fingerprint,
+    read_array,
+    read_arrays,
+    read_json,
+    read_text,
+    replacing,
+    write_arrays,
+    write_json,
+    write_text,
+)
 
 
 def test_failure_inside_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
@@ -54,6 +69,31 @@ def test_full_disk_is_one_line_and_nothing_half_written(tmp_path: Path) -> None:
     assert done.stdout.startswith("Cannot write")
     assert done.stdout.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("ending", "opening"), [(".bz2", bz2.open), (".gz", gzip.open)])
+def test_text_is_compressed_as_its_name_says_and_the_same_text_gives_the_same_file(
+    tmp_path: Path, ending: str, opening: Callable[..., IO[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, path = "ü\r\n" + "words " * 1000, tmp_path / f"a.jsonl{ending}"
+    write_text(path, text)
+    first = path.read_bytes()
+    assert len(first) < len(text) / 10
+    assert opening(path).read() == text.encode()
+    assert read_text(path) == text
+    monkeypatch.setattr("time.time", lambda: 2e9)
+    write_text(path, text)
+    assert path.read_bytes() == first
+    for damaged in (first[:-20], b"no archive", first[:30] + bytes(20) + first[50:], b"\xff\xfe"):
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"^Cannot read .*a\.jsonl") as error:
+            read_text(path)
+        assert "\n" not in str(error.value)
+
+
+def test_tables_lie_beside_records_whether_these_are_compressed_or_not() -> None:
+    for name in ("a/nih-64.v2.jsonl", "a/nih-64.v2.jsonl.gz", "a/nih-64.v2.jsonl.bz2"):
+        assert beside(Path(name), ".csv") == Path("a/nih-64.v2.csv")
 
 
 def test_arrays_come_back_and_objects_are_refused(tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import bz2
 import errno
+import gzip
 import hashlib
 import json
 import os
 import shutil
 import stat
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +30,7 @@ except ImportError:  # Windows has no such locks
     fcntl = None  # type: ignore[assignment]
 
 _locks: dict[Path, FileLock] = {}
+PACKED = (".bz2", ".gz")
 PRIVATE = 0o700  # of folders with other people's pictures and labels: their owner alone looks inside
 
 
@@ -176,8 +180,28 @@ def _take(path: Path) -> int | None:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Write text, compressed where the name ends in .bz2 or .gz; the same text always gives the same file."""
+    content = text.encode()
+    if path.suffix == ".bz2":
+        content = bz2.compress(content)
+    elif path.suffix == ".gz":
+        content = gzip.compress(content, mtime=0)
     with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(content)
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, which is compressed where its name ends in .bz2 or .gz."""
+    unpack = {".bz2": bz2.decompress, ".gz": gzip.decompress}.get(path.suffix, bytes)
+    try:
+        return unpack(path.read_bytes()).decode()
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise InputError(f"Cannot read {path}: {error}.") from error
+
+
+def beside(path: Path, ending: str) -> Path:
+    """The same name with another ending: runs.csv beside runs.jsonl and beside runs.jsonl.bz2."""
+    return (path.with_suffix("") if path.suffix in PACKED else path).with_suffix(ending)
 
 
 def write_json(path: Path, value: Any) -> None:

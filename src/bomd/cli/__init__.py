@@ -130,7 +130,9 @@ def benchmark(
     jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time, one for each core at most.")] = 1,
     results: Annotated[
         Path | None,
-        typer.Option(help="Add the runs to this .jsonl of records, and write .csv and .md tables beside it."),
+        typer.Option(
+            help="Add the runs to this .jsonl (or .jsonl.bz2) of records, and write .csv and .md tables beside it."
+        ),
     ] = None,
     reference: Annotated[
         str, typer.Option(metavar="METHOD", help="The method that tables of results test the others against.")
@@ -183,15 +185,16 @@ def report(
 
 
 def tables(
-    records: Annotated[Path, typer.Argument(help="A .jsonl file of records; it need not exist yet.")],
+    records: Annotated[Path, typer.Argument(help="A .jsonl or .jsonl.bz2 file of records; it need not exist yet.")],
     places: Annotated[list[Path] | None, typer.Argument(help="Finished runs to add, or folders of them.")] = None,
 ) -> None:
     """Add finished runs to a file of records, and write its .csv and .md tables anew."""
     from bomd import runs
     from bomd.experiments.comparison import add_results
+    from bomd.files import beside
 
     found = add_results(runs.find(places) if places else [], records)
-    print(f"{len(found)} runs: {records.with_suffix('.csv')}, {records.with_suffix('.md')}")
+    print(f"{len(found)} runs: {beside(records, '.csv')}, {beside(records, '.md')}")
 
 
 def embed(

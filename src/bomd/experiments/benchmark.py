@@ -7,7 +7,6 @@ records, so that runs of several sittings and machines fill one table, and every
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 import statistics
@@ -25,7 +24,7 @@ from bomd.errors import InputError
 from bomd.experiments import workers
 from bomd.experiments.live import Board
 from bomd.experiments.plan import announce, cost
-from bomd.files import fingerprint, locked, write_text
+from bomd.files import beside, fingerprint, locked, read_text, write_text
 from bomd.methods.describe import tables_of
 
 Record = dict[str, Any]
@@ -94,7 +93,7 @@ def run_all(
                 board.run_finished(place, run.result())
                 if results is not None:
                     records[place] = record_of(run)
-                    _merge(before, [records[known] for known in sorted(records)], results)
+                    merge(before, [records[known] for known in sorted(records)], results)
     return Outcome([finished[place] for place in sorted(finished)], failed)
 
 
@@ -118,10 +117,10 @@ def _states(configs: Sequence[Config]) -> dict[str, runs.Data | None]:
 
 def add_records(done: Sequence[runs.Run], path: Path) -> list[Record]:
     """Add finished runs to a file of records, replacing older records of the same run; return all that it holds."""
-    return _merge(None, [record_of(run) for run in done], path)
+    return merge(None, [record_of(run) for run in done], path)
 
 
-def _merge(before: Sequence[Record] | None, new: Sequence[Record], path: Path) -> list[Record]:
+def merge(before: Sequence[Record] | None, new: Sequence[Record], path: Path) -> list[Record]:
     """Write a file of records with those it holds and new ones, which take the place of older ones of the same run.
 
     Args:
@@ -150,11 +149,11 @@ def record_of(run: runs.Run) -> Record:
 
 
 def read_records(path: Path) -> list[Record]:
-    """The records of a file, which may be compressed (.gz), each with settings, result and environment."""
+    """The records of a file, which may be compressed (.bz2 or .gz), each with settings, result and environment."""
+    text = read_text(path)
     try:
-        text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text(encoding="utf-8")
         records = [json.loads(line) for line in text.splitlines()]
-    except (OSError, ValueError, RecursionError) as error:  # bad text, bad JSON, or JSON nested without end
+    except (ValueError, RecursionError) as error:  # bad JSON, or JSON nested without end
         raise InputError(f"Cannot read {path}: {error}.") from error
     for number, record in enumerate(records, start=1):
         if not isinstance(record, dict) or any(not isinstance(record.get(part), dict) for part in _PARTS):
@@ -171,8 +170,8 @@ def write_tables(records: Sequence[Record], path: Path) -> None:
     if not rows:
         raise InputError(f"No run in {path} was tested on anybody: there is nothing to put into a table.")
     unknown = [key for key in NEWER if all(row[key] is None for row in rows)]
-    write_csv(path.with_suffix(".csv"), [_without(row, unknown) for row in rows])
-    write_text(path.with_suffix(".md"), summary(rows))
+    write_csv(beside(path, ".csv"), [_without(row, unknown) for row in rows])
+    write_text(beside(path, ".md"), summary(rows))
 
 
 def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:

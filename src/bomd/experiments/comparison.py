@@ -14,7 +14,7 @@ from typing import Any
 from bomd.experiments.benchmark import Record, add_records, effective, write_csv, write_tables
 from bomd.experiments.plan import REFERENCE as REFERENCE
 from bomd.experiments.summary import differing, flatten, number, show_seconds
-from bomd.files import locked, write_text
+from bomd.files import beside, locked, write_text
 from bomd.measure.significance import SURE, Sample, verdict, welch_test, z_test
 from bomd.runs import Run
 
@@ -117,7 +117,8 @@ def write_results(records: Sequence[Record], path: Path, reference: str = REFERE
     """
     write_tables(records, path)
     if len({record["config"]["method"] for record in records}) > 1:
-        write_comparison(compare(records, reference=reference), path.with_name(f"{path.stem}-comparison.csv"))
+        name = f"{beside(path, '').name}-comparison.csv"
+        write_comparison(compare(records, reference=reference), path.with_name(name))
 
 
 def add_results(done: Sequence[Run], path: Path, reference: str = REFERENCE) -> list[Record]:

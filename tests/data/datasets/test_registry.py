@@ -25,6 +25,8 @@ from bomd.data.datasets.classes import CHEXPERT, NIH
 from bomd.data.datasets.declared import COMPARISONS, DECLARED
 from bomd.errors import InputError
 from bomd.tables import LabelTable
+from evidence.pages import datasets as datasets_page
+from evidence.studies import torchxrayvision_labels
 
 LABELS = Path(__file__).parents[3] / "../shared/data/labels"
 PROJECT = Path(__file__).parents[3]
@@ -239,7 +241,7 @@ class TestChosen:
 
 
 class TestDocumentation:
-    """The page follows from the counts and the readers; `python scripts/datasets_page.py` makes it again."""
+    """The page follows from the counts and the readers; `python -m evidence.pages.datasets` makes it again."""
 
     @pytest.fixture
     def rows(self) -> list[dict[str, str]]:
@@ -247,9 +249,8 @@ class TestDocumentation:
             return list(csv.DictReader(stream))
 
     def test_page_is_made_from_the_counts_and_the_readers(self, rows: list[dict[str, str]]) -> None:
-        script = load_script(PROJECT / "scripts" / "datasets_page.py")
-        beside = script.rows_of(PROJECT / "results" / "dataset_torchxrayvision.csv")
-        assert script.page(rows, beside) == (PROJECT / "docs" / "datasets.md").read_text()
+        beside = datasets_page.rows_of(PROJECT / "results" / "dataset_torchxrayvision.csv")
+        assert datasets_page.page(rows, beside) == (PROJECT / "docs" / "datasets.md").read_text()
 
     def test_counts_are_the_declared_ones(self, rows: list[dict[str, str]]) -> None:
         for name, splits in DECLARED.items():
@@ -267,9 +268,7 @@ class TestDocumentation:
 
     @pytest.mark.slow
     @pytest.mark.skipif(not LABELS.is_dir(), reason="needs the label files in ../shared/data/labels")
-    def test_the_comparison_with_torchxrayvision_is_of_these_readers(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.syspath_prepend(PROJECT / "scripts")
-        script = load_script(PROJECT / "scripts" / "torchxrayvision_labels.py")
-        with script.RESULTS.open() as stream:
+    def test_the_comparison_with_torchxrayvision_is_of_these_readers(self) -> None:
+        with torchxrayvision_labels.FILE.open() as stream:
             recorded = [row for row in csv.DictReader(stream) if row["dataset"] == "openi"]
-        assert script.compare_openi(LABELS) == recorded
+        assert torchxrayvision_labels.compare_openi(LABELS) == recorded

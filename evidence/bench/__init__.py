@@ -1,0 +1,1 @@
+"""What is fast, how much, against what, and how far from the floor: `python -m evidence.bench cpu` or `gpu`."""

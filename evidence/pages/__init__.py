@@ -1,0 +1,1 @@
+"""Pages of the documentation that are written from records, measurements and the code itself."""

@@ -1,0 +1,271 @@
+"""Write docs/methods-NAME.md and results/methods-NAME-comparison.* from the records of every method."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bomd.experiments.benchmark import Record
+from bomd.experiments.comparison import (
+    BASELINE,
+    HELD_OUT_TESTS,
+    MISSING,
+    NO_NOISE,
+    REFERENCE,
+    Comparison,
+    compare,
+    markdown,
+    noise_name,
+    write_comparison,
+)
+from bomd.files import write_text
+from bomd.methods import METHODS
+from bomd.methods.describe import describe
+from bomd.tables import NO_FINDING
+from evidence import DOCS, RESULTS
+from evidence.records import records_of
+
+# page -> records in results/ -> what there is to compare of them, in results/ too
+SOURCES = {
+    "methods-demo": {
+        "methods-demo": "methods-demo-comparison",
+        "methods-demo-30": "methods-demo-30-comparison",  # at 12 epochs a table measures how fast methods learn, too
+    },
+    "methods-nih": {"nih-64": "methods-nih-comparison"},
+}
+COLUMNS = (NO_NOISE, "(0.2, 0.2)", "(0.4, 0.4)", "(0.6, 0.6)")
+SEEDS = (0, 1, 2)
+TUNED = RESULTS / "tuning.csv"  # what evidence/studies/tuning.py tried
+ASKED = "Methods asked for: "  # opens the line that tells a reader, and a test, what the page is about
+FOLLOWING = {"co-teaching": "noise", "gls": "smoothing", "mentornet": "percentile"}  # settings that follow the noise
+USED = re.compile(r"(?P<method>\S+): (?P<setting>\w+) = (?P<value>-?[\d.]+), ")  # how a run says which value it took
+CAVEATS = {"which is not CoOp": "no text model: not CoOp"}  # what a run notes -> what its row is called
+
+
+def main() -> None:
+    for name, sources in SOURCES.items():
+        groups = {source: compared(source) for source in sources}
+        for source, comparison in sources.items():
+            if groups[source]:
+                write_comparison(comparisons(groups[source], list(METHODS)), RESULTS / f"{comparison}.csv")
+        write_text(DOCS / f"{name}.md", page(groups, list(METHODS)))
+
+
+def compared(source: str) -> list[Record]:
+    """The recorded runs that belong to the comparison; others of the same data are for other tables."""
+    return [
+        record
+        for record in records_of(source)
+        if noise_name(record["config"]["noise"]) in COLUMNS and not _detection_only(record)
+    ]
+
+
+def _detection_only(record: Record) -> bool:
+    """Whether the classifier was cut short, because only the flags before it mattered."""
+    return bool(record["config"]["fit"]["epochs"] == 1)
+
+
+def comparisons(records: Sequence[Record], methods: Sequence[str]) -> list[Comparison]:
+    """What there is of all methods, levels of noise and seeds that were asked for; the rest is missing."""
+    return compare(records, methods, COLUMNS, SEEDS)
+
+
+def page(groups: Mapping[str, Sequence[Record]], methods: Sequence[str]) -> str:
+    """What is known of these methods.
+
+    Args:
+        groups: Records by the name of their file; none where it is not there yet.
+    """
+    found = [one for records in groups.values() for one in comparisons(records, methods)]
+    tests = len({(row, column) for one in found for row in one.rows if row != REFERENCE for column in one.columns})
+    return f"""# Every method side by side: {" and ".join(one.name for one in found) or "no runs yet"}
+
+Written by `evidence/pages/methods.py`; runs that are not there are called missing.
+
+{chr(10).join(origin(source, records, methods) for source, records in groups.items())}
+
+{ASKED}{", ".join(methods)}. `bomd methods` says what each one is, where it is from and what is different here.
+
+{chr(10).join(setting(one) for one in found)}
+Every method is trained by the same loop on the same images, noise and splits. A column (0.4, 0.4) means that 40 % of
+the training images have each label flipped with probability 0.4. Scores are mean ± sample standard deviation over
+seeds, which redraw noise, split and networks. "Held-out patients" are of the training set and are judged by the labels
+before noise was added.
+
+How to read the p-values: they are one-sided, small where {REFERENCE} is better and near 1 where the other method is.
+The z-test is the paper's, which divides the difference of the means by the other method's standard deviation over
+seeds: it ignores the number of seeds and the spread of {REFERENCE} itself, and is here to be compared with the paper.
+Welch's t-test takes both into account; with three seeds it finds large differences only. Nothing is corrected for the
+number of comparisons: of {tests} on each test set, about {tests / 20:.0f} would fall below 0.05 by chance
+if no method differed.
+
+How to read the cost: training time is the mean of all runs, some of which shared the device with others ("runs at once"
+is the most that did), so that it compares methods only roughly. Images presented count every image that went through a
+network in an epoch of training or between two, with or without a gradient, relative to {BASELINE} with the same data;
+single passes before or after a training are not counted. Memory is the largest peak of any run.
+
+{chr(10).join([*lengths(found), *(section(one) for one in found)])}"""
+
+
+def origin(source: str, records: Sequence[Record], methods: Sequence[str]) -> str:
+    """Where the numbers of one file come from, or that there are none."""
+    if not records:
+        return f"- Records of `{source}`: no run is in yet; `make methods` does them."
+    wanted = sum(len(one.rows) * len(one.columns) * len(one.seeds) for one in comparisons(records, methods))
+    return f"- Records of `{source}`: {len(records)} of {wanted} runs are in. {devices(records)}"
+
+
+def lengths(found: Sequence[Comparison]) -> list[str]:
+    """The same methods after a short and after a long training, where there are both."""
+    if len(found) < 2:
+        return []
+    test = found[0].tests[0]
+    columns = [column for column in found[0].columns if all(column in one.columns for one in found)]
+    heads = [f"{column}, {epochs(one)} epochs" for column in columns for one in found]
+    lines = [f"## How much the length of the training matters\n\nAUC on {test}, mean over seeds.\n"]
+    lines += ["| method | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|"]
+    for row in found[0].rows:
+        samples = [one.sample(row, column, test) for column in columns for one in found]
+        cells = [MISSING if sample is None else f"{sample.mean:.3f}" for sample in samples]
+        lines.append("| " + " | ".join([row, *cells]) + " |")
+    return ["\n".join([*lines, ""])]
+
+
+def epochs(found: Comparison) -> int:
+    return int(next(iter(found.entries.values()))["config"]["fit"]["epochs"])
+
+
+def section(found: Comparison) -> str:
+    """Everything about one experiment: its tables, with rows called what they are, and what the runs used."""
+    text = markdown(found)
+    for row in found.rows:
+        caveats = [words for said, words in CAVEATS.items() if any(said in note for note in notes(found, row))]
+        if caveats:
+            text = text.replace(f"| {row} |", f"| {row} ({'; '.join(caveats)}) |")
+    return "\n".join([text, following(found), chosen(found), remarks(found), costs(found)])
+
+
+def notes(found: Comparison, row: str) -> list[str]:
+    """What the runs of a row noted, each thing once."""
+    return list(dict.fromkeys(note for record in found.records(row) for note in record["result"].get("notes") or []))
+
+
+def following(found: Comparison) -> str:
+    """The values that settings took which follow the noise, as the runs noted them."""
+    lines = ["### Settings that follow the noise\n"]
+    lines += ["| setting | " + " | ".join(found.columns) + " |", "|---" * (len(found.columns) + 1) + "|"]
+    for row in found.rows:
+        method = row.split(" ")[0]
+        if method in FOLLOWING:
+            cells = [used(found, row, column) for column in found.columns]
+            lines.append("| " + " | ".join([f"{row}: {FOLLOWING[method]}", *cells]) + " |")
+    lines.append(
+        "\nThe level of noise is that of the training labels, which the papers of these methods take as known; no test "
+        'set is looked at. "Fixed" is a run whose setting did not follow the noise.\n'
+    )
+    return "\n".join(lines)
+
+
+def used(found: Comparison, row: str, column: str) -> str:
+    """The mean over seeds of a value that runs noted."""
+    records = found.records(row, column)
+    said = [USED.match(note) for record in records for note in record["result"].get("notes") or []]
+    values = [float(one["value"]) for one in said if one and one["setting"] == FOLLOWING.get(one["method"])]
+    if not records:
+        return MISSING
+    return f"{sum(values) / len(values):.2f}" if values else "fixed"
+
+
+def chosen(found: Comparison) -> str:
+    """What the recipe sets for each method; the rest are defaults."""
+    lines = ["### Settings of the recipe\n"]
+    if TUNED.exists() and found.name in SOURCES["methods-demo"]:
+        lines.append(
+            "Every method with settings tried three at each level of noise, on phantoms of another seed; "
+            "`results/tuning.md` has all of them. These were the best, where that was not what the method has anyway; "
+            f"{REFERENCE} had settings of its own before.\n"
+        )
+    silent = [row for row in found.rows if any("settings" not in one["result"] for one in found.records(row))]
+    if silent:
+        lines.append(
+            "Rows whose runs did not record their defaults yet, some of which (warm-ups, noise levels) have changed "
+            f"since: {', '.join(silent)}.\n"
+        )
+    for row in found.rows:
+        tables = [record["config"]["settings"] for record in found.records(row)[:1]]
+        own = {key: value for table in tables for settings in table.values() for key, value in settings.items()}
+        if own:
+            lines.append(f"- {row}: {', '.join(f'{key} = {value}' for key, value in own.items())}")
+    told = any(line.startswith("- ") for line in lines)
+    return "\n".join(lines if told else [*lines, "None: every method has its defaults."]) + "\n"
+
+
+def remarks(found: Comparison) -> str:
+    """What else the runs noted."""
+    lines = ["### Notes of the runs\n"]
+    for row in found.rows:
+        others = [note for note in notes(found, row) if not USED.match(note)]
+        more = f" (and {len(others) - 1} like it)" if len(others) > 1 else ""
+        lines += [f"- {row}: {others[0]}{more}"] if others else []
+    return "\n".join(lines if len(lines) > 1 else [*lines, "None."]) + "\n"
+
+
+def costs(found: Comparison) -> str:
+    """Which methods cost another number of images than `bomd methods` says."""
+    told = []
+    for row in found.rows:
+        here, documented = found.presented(row), describe(row.split(" ")[0]).cost
+        if here is not None and documented is not None and abs(here / documented - 1) > 0.1:
+            told.append(f"{row} ({here:.2f} here, {documented:g} there)")
+    words = "`bomd methods` gives the cost of 30 epochs with the default settings. It is more than a tenth off for"
+    return f"{words}: {', '.join(told) or 'no method'}.\n"
+
+
+def setting(found: Comparison) -> str:
+    """What was trained on what, in a few words; one record stands for all."""
+    record = next(iter(found.entries.values()))
+    config, images = record["config"], record["result"]["images"]
+    tests = ", ".join(f"{images[test]:,} of {test}" for test in found.tests if test in images)
+    train = f"{images['train']:,} training images ({config['train']['dataset']}) at {config['images']['size']} px"
+    return (
+        f"**{found.name}**: {train}, {describe_fit(config['fit'])}; test images: {tests or 'none'}. Means are over "
+        f"findings with at least {config['minimum_positives']} positives: {averaged(record)}.\n"
+    )
+
+
+def averaged(record: Record) -> str:
+    """How many findings stand behind the mean of each test set, by name where they are few."""
+    tests = record["result"]["tests"]
+    own = next((tests[name] for name in HELD_OUT_TESTS if name in tests), None)
+    parts = []
+    for test, scores in tests.items():
+        if test in HELD_OUT_TESTS:
+            continue
+        known = {one["name"] for one in (own or scores)["classes"]} - {NO_FINDING}
+        names = f" ({', '.join(scores['averaged'])})" if len(scores["averaged"]) < len(known) else ""
+        parts.append(f'"{test}" is {len(scores["averaged"])} of {len(known)}{names}')
+    return "; ".join(parts)
+
+
+def describe_fit(fit: dict[str, Any]) -> str:
+    start = "random weights" if fit["weights"] == "none" else f"{fit['weights']} weights"
+    return f"{fit['backbone']} from {start}, {fit['epochs']} epochs in batches of {fit['batch']}"
+
+
+def devices(records: Sequence[Record]) -> str:
+    places = [record["environment"] for record in records]
+    found = sorted({f"{place['device']}, torch {place['versions']['torch']}" for place in places})
+    commits = sorted({commit(place) for place in places})
+    mixed = " Rows of different states of the code do not compare exactly." if len(commits) > 1 else ""
+    return f"Run on {'; '.join(found)}; code: {', '.join(commits)}.{mixed}"
+
+
+def commit(environment: dict[str, Any]) -> str:
+    """Its first letters, and whether the code differed from it."""
+    name = (environment["commit"] or "no commit")[:7]
+    return f"{name} with changes not yet committed" if environment["uncommitted"] else name
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""What the paper claims of labels and descriptors: wrong ones are found, new ones are better, neighbours know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from bomd.experiments.benchmark import Record
+from evidence.reproduce import ARTEFACTS
+from evidence.reproduce.artefact import Material, Mean
+from evidence.reproduce.claims.words import NO_RUNS, Claim, count, measured, over_grid
+from evidence.reproduce.figures import label_histogram, votes
+from evidence.reproduce.figures.detection import DEFAULT
+from evidence.reproduce.figures.gather import LEVELS, NO_NOISE, NOISES, noise_of, show_noise
+from evidence.reproduce.tables.entries import mean, recorded
+from evidence.reproduce.tables.noise_grid import cell
+
+
+def detection(material: Material) -> list[Claim]:
+    """Precision and recall of finding wrong labels, against the small-loss split with DivideMix's own warm-up."""
+    return [
+        Claim(
+            "BoMD finds noisy images with higher precision and higher recall than DivideMix's small-loss split at "
+            "every level of noise.",
+            _against_split(material),
+        ),
+        Claim("As noise grows, the precision of BoMD's flags improves and their recall worsens.", (_trend(material),)),
+        Claim(
+            "No comparison with flagging every image, or with counting an image's labels.",
+            tuple(
+                f"{name}: {count(over_grid(material, *(measured('detection', key) for key in keys)), 'BoMD', other)}"
+                for name, keys, other in (
+                    ("Precision", ("precision", "base_rate"), "flagging every image"),
+                    ("AUROC as a ranking", ("auroc", "auroc_by_count"), "counting labels"),
+                )
+            ),
+        ),
+    ]
+
+
+def _against_split(material: Material) -> tuple[str, ...]:
+    planned = ARTEFACTS["detection"].plan(material.setting)
+    split = [config for config in planned if config.settings.get("small-loss", {}).get("warmup") == DEFAULT]
+    here = []
+    for name, key in (("Precision", "precision"), ("Recall", "recall"), ("AUROC as a ranking", "auroc")):
+        scores = {}
+        for noise in NOISES:
+            sides = (cell(material, "bomd", noise), [config for config in split if noise_of(config) == noise])
+            scores[show_noise(noise)] = [mean(material, side, measured("detection", key)) for side in sides]
+        here.append(f"{name}: {count(scores, 'BoMD', 'the split')}")
+    return tuple(here)
+
+
+def _trend(material: Material) -> str:
+    """From the least to the most noise, and with p_l alone."""
+    keys = {"precision": "precision", "base_rate": "the share of wrong images", "recall": "recall"}
+    scores = over_grid(material, *(measured("detection", key) for key in keys))
+    ends = [[one.sample for one in scores[show_noise(noise)]] for noise in (NOISES[0], NOISES[-1])]
+    moves = [
+        f"{words} from {first.mean:.2f} to {last.mean:.2f}"
+        for words, first, last in zip(keys.values(), *ends, strict=True)
+        if first and last
+    ]
+    if len(moves) < len(keys):
+        return NO_RUNS
+    text = f"From {show_noise(NOISES[0])} to {show_noise(NOISES[-1])}: {', '.join(moves)}."
+    sides = [[scores[show_noise((share, labels))][0].sample for labels in (LEVELS[0], LEVELS[-1])] for share in LEVELS]
+    rising = sum(first.mean < last.mean for first, last in sides if first and last)
+    return text + (
+        f" With p_l alone, from {LEVELS[0]} to {LEVELS[-1]}, precision rises for {rising} of {len(LEVELS)} values of "
+        "p_s."
+    )
+
+
+def new_labels(material: Material) -> list[Claim]:
+    """Whether they rank better, and whether as many of each class are there as there should be."""
+    better = count(
+        over_grid(material, measured("labels", "after"), measured("labels", "before")), "new", "given labels"
+    )
+    changed = (measured("labels", f"{when}_changed") for when in ("after", "before"))
+    better_changed = count(over_grid(material, *changed), "new", "given labels")
+    distances = (partial(_distance, column=column) for column in ("given", "proposed"))
+    closer = count(over_grid(material, *distances), "that of the given", "that of the new labels")
+    here = [closer if closer == NO_RUNS else f"Distance from the clean shares: {closer}"]
+    sums = [_total(material, column) for column in ("clean", "given", "proposed")]
+    if all(sums):
+        clean, given, proposed = (f"{total.sample.mean:,.0f}" for total in sums if total and total.sample)
+        here.append(
+            f"At {show_noise(label_histogram.NOISE)} there are {clean} labels in all before noise, {given} with it, "
+            f"and {proposed} after re-labelling, which adds up soft ones."
+        )
+    return [
+        Claim(
+            "Re-labelling raises the AUC of the labels themselves at every level of noise.",
+            (f"Over all images: {better}", f"Over images with a changed label: {better_changed}"),
+        ),
+        Claim("Re-labelling brings the distribution of labels over classes closer to the clean one.", tuple(here)),
+    ]
+
+
+def _distance(record: Record, column: str) -> float | None:
+    labels = record["result"].get("labels") or {}
+    return label_histogram.distance(record["result"], column) if labels.get("histograms") else None
+
+
+def _total(material: Material, column: str) -> Mean | None:
+    """Labels of all classes, summed over images."""
+
+    def value(record: Record) -> float | None:
+        found = (record["result"].get("labels") or {}).get("histograms")
+        return float(sum(item[column] for item in found)) if found else None
+
+    total = mean(material, cell(material, "bomd", label_histogram.NOISE), value)
+    return total if total.sample else None
+
+
+def neighbours(material: Material) -> Claim:
+    """The number of votes with the highest precision and recall, and what is left if all are asked for."""
+    says = "Precision and recall of the neighbours' votes rise until 4 to 6 of 10 are asked for, then stay."
+    curves = {
+        noise: [record["result"] for record in recorded(material, cell(material, "bomd", noise))]
+        for noise in votes.NOISES
+    }
+    here = []
+    for task, words in (("entry", "To find wrong labels"), ("positive", "To set findings")):
+        for measure in votes.MEASURES:
+            best = {noise[0]: found for noise in curves if (found := _by_votes(curves[noise], task, measure))}
+            tops = [f"{max(found, key=lambda step: found[step])} (p_s = {share:g})" for share, found in best.items()]
+            here += (
+                [f"{words}, {measure} is highest when this many votes are asked for: {', '.join(tops)}."]
+                if tops
+                else []
+            )
+    ends = {noise[0]: found for noise in curves if (found := _by_votes(curves[noise], "positive", "recall"))}
+    shares = [f"{found[max(found)]:.0%} (p_s = {share:g})" for share, found in ends.items()]
+    if shares:
+        here.append(
+            f"If all must agree, this share of the true findings is still set: {', '.join(shares)}. Every given "
+            "finding that is not set then counts as wrong, whether it is or not."
+        )
+    return Claim(says, tuple(here or [NO_RUNS]))
+
+
+def _by_votes(results: list[Mapping[str, Any]], task: str, measure: str) -> dict[int, float]:
+    """Mean over runs by the number of votes asked for, where every run has the measure."""
+    tables = [result["votes"]["thresholds"] for result in results if result.get("votes")]
+    means = {}
+    for lines in zip(*tables, strict=True):
+        values = [line[task]["micro"][measure] for line in lines]
+        if None not in values:
+            means[int(lines[0]["threshold"])] = sum(values) / len(values)
+    return means
+
+
+def space(material: Material) -> Claim:
+    """Whether images that have a class lie closer to its vector."""
+    says = "Descriptors of images that have a class lie closer to its vector, by L2 distance, than those of others."
+    runs = recorded(material, cell(material, "bomd", NO_NOISE))
+    here = []
+    for kind, words in (("nearest", "L2 distance of the nearest descriptor"), ("cosine", "cosine of the nearest")):
+        gaps = _gaps(runs, kind)
+        if gaps:
+            here.append(f"By {words}: closer on average in {sum(gap > 0 for gap in gaps)} of {len(gaps)} classes.")
+    return Claim(says, tuple(here or [NO_RUNS]))
+
+
+def _gaps(runs: list[Record], kind: str) -> list[float]:
+    """How much closer images with a class lie, a mean over seeds for each class."""
+    by_class: dict[str, list[float]] = {}
+    for record in runs:
+        for item in (record["result"].get("space") or {}).get("classes", []):
+            if item[kind]["gap"] is not None:
+                by_class.setdefault(item["name"], []).append(item[kind]["gap"])
+    return [sum(gaps) / len(gaps) for gaps in by_class.values()]

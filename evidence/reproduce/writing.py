@@ -1,0 +1,189 @@
+"""Sheets as CSV, Markdown and LaTeX, drawings as SVG and PNG, and a list of what belongs to which artefact."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from bomd.files import read_json, replacing, write_json, write_text
+from evidence.reproduce.artefact import UNDEFINED, Cell, Drawing, Mean, Sheet
+
+INDEX = "index.json"
+PIXELS = 200  # dots per inch of a PNG
+FORMS = (".csv", ".md", ".tex", ".svg", ".png")
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "−": "$-$",
+    "–": "--",
+    "—": "---",
+    "…": r"\ldots{}",
+    **{character: "\\" + character for character in "&%$#_"},
+}
+
+
+def write(
+    name: str,
+    made: Sequence[Sheet | Drawing],
+    facts: Sequence[str],
+    folder: Path,
+    forms: Collection[str] = FORMS,
+) -> list[Path]:
+    """Write an artefact in all its forms; files of an earlier call that it no longer has are removed.
+
+    Args:
+        name: Of the artefact.
+        facts: Sentences on data, seeds, device and missing runs, which end the notes of each file.
+        forms: Endings of the files to write; the numbers of large drawings are compressed, as .csv.bz2.
+    """
+    files, stems = [], []
+    for one in made:
+        stem = stem_of(name, one.name)
+        stems.append(stem)
+        if isinstance(one, Drawing):
+            texts = {".csv.bz2" if one.packed else ".csv": to_csv(one.numbers), ".md": _described(one, facts, stem)}
+            files += _write_pictures(one, folder, stem, [form for form in (".svg", ".png") if form in forms])
+        else:
+            about = facts if one.ours else ()
+            texts = {
+                ".csv": to_csv(one),
+                ".md": to_markdown(one, about),
+                ".tex": to_latex(one, about, f"{folder.name}:{stem}"),
+            }
+        for ending, text in texts.items():
+            if ending.removesuffix(".bz2") in forms:
+                write_text(folder / f"{stem}{ending}", text)
+                files.append(folder / f"{stem}{ending}")
+    index = read_index(folder)
+    for stem in set(index.get(name, [])) - set(stems):
+        for suffix in (*FORMS, ".csv.bz2"):
+            (folder / f"{stem}{suffix}").unlink(missing_ok=True)
+    write_json(folder / INDEX, {**index, name: stems})
+    return files
+
+
+def stem_of(artefact: str, part: str) -> str:
+    """File name, without its ending, of a part of an artefact."""
+    return re.sub(r"[^\w.-]+", "-", part if part.startswith(artefact) else f"{artefact}-{part}")
+
+
+def read_index(folder: Path) -> dict[str, list[str]]:
+    """The stems of the files of every artefact in a folder."""
+    path = folder / INDEX
+    index: dict[str, list[str]] = read_json(path) if path.exists() else {}
+    return index
+
+
+def to_csv(sheet: Sheet) -> str:
+    """Numbers as they are; a mean takes three columns."""
+    spread = [any(isinstance(row[column], Mean) for row in sheet.rows) for column in range(len(sheet.heads))]
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    heads = [
+        [head, f"{head} std", f"{head} runs"] if wide else [head]
+        for head, wide in zip(sheet.heads, spread, strict=True)
+    ]
+    writer.writerow([part for parts in heads for part in parts])
+    for row in sheet.rows:
+        cells = [_apart(cell) if wide else [cell] for cell, wide in zip(row, spread, strict=True)]
+        writer.writerow([part for parts in cells for part in parts])
+    return stream.getvalue()
+
+
+def to_markdown(sheet: Sheet, facts: Sequence[str] = ()) -> str:
+    lines = [f"**{_plain(sheet.title)}**", "", _row(sheet.heads), "|---" * len(sheet.heads) + "|"]
+    lines += [_row([show(cell) for cell in row]) for row in sheet.rows]
+    return "\n".join([*lines, "", *(f"- {_plain(note)}" for note in (*sheet.notes, *facts)), ""])
+
+
+def to_latex(sheet: Sheet, facts: Sequence[str] = (), label: str = "") -> str:
+    """A floating table for `booktabs` and `graphicx`, no wider than the text."""
+    columns = "l" + "r" * (len(sheet.heads) - 1)
+    body = [" & ".join(latex(show(cell)) for cell in row) + r" \\" for row in sheet.rows]
+    notes = " ".join(latex(note) for note in (*sheet.notes, *facts))
+    return "\n".join(
+        [
+            r"\begin{table}[t]",
+            r"  \centering",
+            rf"  \caption{{{latex(sheet.title)}}}",
+            rf"  \label{{tab:{label}}}",
+            r"  \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+            rf"  \begin{{tabular}}{{{columns}}}",
+            r"    \toprule",
+            "    " + " & ".join(latex(head) for head in sheet.heads) + r" \\",
+            r"    \midrule",
+            *(f"    {line}" for line in body),
+            r"    \bottomrule",
+            r"  \end{tabular}}",
+            rf"  \par\smallskip{{\footnotesize {notes}\par}}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def latex(text: str) -> str:
+    """Plain text as LaTeX source."""
+    return "".join(LATEX.get(character, character) for character in text)
+
+
+def show(cell: Cell) -> str:
+    """A cell for people."""
+    if cell is None:
+        return UNDEFINED
+    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+
+
+def _write_pictures(one: Drawing, folder: Path, stem: str, forms: Sequence[str]) -> list[Path]:
+    import matplotlib
+
+    files = [folder / f"{stem}{form}" for form in forms]
+    # Fixed ids and no date, so that the same numbers give the same file.
+    with matplotlib.rc_context({"svg.hashsalt": stem}):
+        for path in files:
+            with replacing(path) as temporary:
+                metadata = {"Date": None} if path.suffix == ".svg" else None
+                one.figure.savefig(temporary, format=path.suffix[1:], dpi=PIXELS, metadata=metadata)
+    return files
+
+
+def _described(one: Drawing, facts: Sequence[str], stem: str) -> str:
+    """The picture with what is to be known about it, as Markdown."""
+    alternative = one.numbers.title.replace("[", "(").replace("]", ")")
+    notes = [f"- {_plain(note)}" for note in (*one.numbers.notes, *facts)]
+    picture = f"![{_plain(alternative)}]({stem}.svg)"
+    return "\n".join([picture, "", _plain(one.caption), "", *notes, ""])
+
+
+def _apart(cell: Cell) -> list[Cell]:
+    if not isinstance(cell, Mean):
+        return [cell, None, None]
+    if cell.sample is None:
+        return [None, None, cell.done]
+    std = cell.sample.std
+    return [round(cell.sample.mean, 6), None if std is None else round(std, 6), cell.done]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(_plain(cell) for cell in cells) + " |"
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown shows as it is: class names have underscores, and may have worse."""
+    for character in "\\|*_`":
+        text = text.replace(character, "\\" + character)
+    return text.replace("<", "&lt;")

@@ -1,0 +1,102 @@
+"""Pages of all methods say what stands behind a row: its settings, its notes, the findings and the epochs."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+
+from bomd.experiments.benchmark import Record
+from bomd.methods import METHODS
+from evidence import ROOT
+from evidence.pages import methods as pages
+from evidence.records import records_of
+
+
+def record(method: str, seed: int = 0, name: str = "short", epochs: int = 12, notes: tuple[str, ...] = ()) -> Record:
+    """A recorded run of the demo as if it were one of another method."""
+    found: Record = copy.deepcopy(records_of("demo")[0])
+    found["config"] |= {"name": name, "method": method, "seed": seed, "settings": {}}
+    found["config"]["fit"]["epochs"] = epochs
+    found["result"]["notes"] = list(notes)
+    return found
+
+
+def test_a_setting_that_follows_the_noise_is_shown_by_level() -> None:
+    said = ["co-teaching: noise = 0.36, the share.", "co-teaching: noise = 0.40, the share."]
+    records = [record("co-teaching", seed, notes=(note,)) for seed, note in enumerate(said)]
+    text = pages.page({"short": [*records, record("gls")]}, ["co-teaching", "gls", "bce"])
+    assert "| co-teaching: noise | missing | missing | 0.38 | missing |" in text
+    assert "| gls: smoothing | missing | missing | fixed | missing |" in text  # of runs that noted nothing
+
+
+def test_only_methods_that_follow_the_noise_are_listed_and_all_of_them() -> None:
+    """Their sources read the level of noise from the context."""
+    known = {name for name, kind in METHODS.items() if "context.noise" in inspect.getsource(inspect.getmodule(kind))}  # type: ignore[arg-type]
+    assert known == {*pages.FOLLOWING}
+    for name, setting in pages.FOLLOWING.items():
+        assert inspect.signature(METHODS[name]).parameters[setting].default is None
+
+
+def test_a_row_that_is_not_what_its_name_says_is_called_so() -> None:
+    note = "No text model: prompts are means of vectors, which is not CoOp."
+    text = pages.page({"short": [record("coop", notes=(note,)), record("bce")]}, ["bce", "coop"])
+    assert "\n| coop (no text model: not CoOp) |" in text
+    assert "\n| coop |" not in text
+    assert f"- coop: {note}" in text
+    assert "\n| coop |" in pages.page({"short": [record("coop")]}, ["coop"])  # with a text model it is
+
+
+def test_settings_of_the_recipe_are_told() -> None:
+    tuned = record("fine")
+    tuned["config"]["settings"] = {"fine": {"warmup": 0.75}}
+    assert "- fine: warmup = 0.75" in pages.page({"short": [tuned]}, ["fine"])
+    assert "None: every method has its defaults." in pages.page({"short": [record("fine")]}, ["fine"])
+
+
+def test_runs_whose_defaults_are_not_known_are_named() -> None:
+    old, new = record("fine"), record("ls")
+    old["result"].pop("settings", None)
+    new["result"]["settings"] = {"smoothing": 0.6}
+    text = pages.page({"short": [old, new]}, ["fine", "ls"])
+    assert "have changed since: fine." in text
+    assert "have changed since" not in pages.page({"short": [new]}, ["ls"])
+
+
+def test_short_and_long_training_stand_side_by_side() -> None:
+    long = record("bce", name="long", epochs=30)
+    long["result"]["tests"]["south"]["mean_auc"] = 0.9
+    short = record("bce")
+    short["result"]["tests"]["south"]["mean_auc"] = 0.7
+    text = pages.page({"a": [short], "b": [long]}, ["bce", "ls"])
+    assert "(0.4, 0.4), 12 epochs | (0.4, 0.4), 30 epochs |" in text
+    assert "| bce | missing | missing | missing | missing | 0.700 | 0.900 | missing | missing |" in text
+    assert "| ls |" + " missing |" * 8 in text
+    assert "length of the training" not in pages.page({"a": [short], "b": []}, ["bce"])
+
+
+def test_the_findings_behind_a_mean_are_counted() -> None:
+    few = record("bce")
+    few["result"]["tests"]["south"]["averaged"] = ["Mass"]
+    assert '"south" is 1 of 13 (Mass).' in pages.page({"short": [few]}, ["bce"])
+    text = (ROOT / "docs" / "methods-nih.md").read_text()
+    assert '"google" is 1 of 13 (Nodule or mass)' in text
+    assert '"openi" is 6 of 13 (Atelectasis, ' in text
+
+
+def test_rows_of_two_states_of_the_code_are_said_to_be() -> None:
+    other = record("ls")
+    other["environment"]["commit"] = "f" * 40
+    warning = "different states of the code"
+    assert warning in pages.page({"short": [record("bce"), other]}, ["bce"])
+    assert warning not in pages.page({"short": [record("bce")]}, ["bce"])
+
+
+def test_a_cost_that_is_documented_wrongly_shows() -> None:
+    dear = record("ls")
+    dear["result"]["images_presented"] *= 3
+    assert "off for: ls (3.00 here, 1 there)." in pages.page({"short": [record("bce"), dear]}, ["bce", "ls"])
+    assert "off for: no method." in pages.page({"short": [record("bce")]}, ["bce"])
+
+
+def test_nothing_recorded_is_no_error() -> None:
+    assert "no runs yet" in pages.page({"short": []}, ["bce"])

@@ -1,0 +1,97 @@
+"""No number in a page is typed: pages and tables are what their scripts make of the records in results/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean, stdev
+
+import pytest
+
+from bomd.experiments.benchmark import write_tables
+from bomd.methods import METHODS
+from evidence import RESULTS, ROOT
+from evidence.pages import audit_table, results, speed, successor
+from evidence.pages import methods as pages
+from evidence.records import names, records_of
+
+WITHOUT_TABLES = ("successor-nih", "successor-phantom")  # their page is made of the records alone
+
+
+def test_pages_are_what_the_records_say() -> None:
+    assert (ROOT / "docs" / "demo.md").read_text() == results.demo_page()
+    assert (ROOT / "docs" / "nih-small.md").read_text() == results.nih_page()
+    guide = (ROOT / "docs" / "ten-minutes.md").read_text()
+    assert guide == audit_table.filled(guide)
+    assert (ROOT / "docs" / "successor.md").read_text() == successor.page()
+    assert (ROOT / "docs" / "speed.md").read_text() == speed.page(speed.read())
+
+
+def asked(text: str) -> list[str]:
+    """The methods that a page says it is about; those added since are not missing from it."""
+    (line,) = [line for line in text.splitlines() if line.startswith(pages.ASKED)]
+    return line.removeprefix(pages.ASKED).partition(".")[0].split(", ")
+
+
+def test_comparisons_are_what_the_records_say(tmp_path: Path) -> None:
+    for name, sources in pages.SOURCES.items():
+        groups = {source: pages.compared(source) for source in sources}
+        text = (ROOT / "docs" / f"{name}.md").read_text()
+        methods = asked(text)
+        assert text == pages.page(groups, methods)
+        for source, own in sources.items():
+            found = groups[source]
+            assert {record["config"]["method"] for record in found} <= {*methods} <= {*METHODS}
+            if found:
+                pages.write_comparison(pages.comparisons(found, methods), tmp_path / f"{own}.csv")
+                assert (RESULTS / f"{own}.csv").read_text() == (tmp_path / f"{own}.csv").read_text()
+
+
+def test_no_comparison_is_without_records() -> None:
+    assert {path.stem for path in (ROOT / "docs").glob("methods-*.md")} == {*pages.SOURCES}
+
+
+def test_a_page_of_methods_says_what_is_there_and_what_is_missing() -> None:
+    """On records of two methods; a third is asked for."""
+    found = records_of("demo")
+    found = [record for record in found if record["config"]["method"] in ("bce", "bomd")]
+    text = pages.page({"demo": found, "nothing": []}, ["bce", "bomd", "bomd-paper"])
+    assert asked(text) == ["bce", "bomd", "bomd-paper"]
+    assert "6 of 36 runs are in" in text  # three methods, four levels of noise, three seeds
+    plain = [one["result"]["tests"]["south"]["mean_auc"] for one in found if one["config"]["method"] == "bce"]
+    assert f"| bce | missing | missing | {fmean(plain):.3f} ± {stdev(plain):.3f} | missing |" in text
+    assert "- bomd: no noise; (0.2, 0.2); (0.6, 0.6) (seeds 0, 1, 2)" in text
+    assert "3,593 training images (phantom) at 64 px, small from random weights, 12 epochs" in text
+    assert "Records of `nothing`: no run is in yet" in text
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name not in WITHOUT_TABLES])
+def test_tables_are_what_the_records_say(name: str, tmp_path: Path) -> None:
+    write_tables(records_of(name), tmp_path / f"{name}.jsonl")
+    assert (RESULTS / f"{name}.csv").read_text() == (tmp_path / f"{name}.csv").read_text()
+
+
+def test_readme_shows_the_recorded_demo() -> None:
+    assert results.summary("demo") in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("page", sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]))
+def test_links_and_pictures_exist(page: Path) -> None:
+    import re
+
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), f"{page.name} points to {target}"
+
+
+def test_commands_and_flags_in_the_readme_exist() -> None:
+    import re
+
+    from typer.main import get_command
+
+    from bomd.cli import app
+
+    known = set(get_command(app).commands)  # type: ignore[attr-defined]
+    for page in (ROOT / "README.md", ROOT / "docs" / "datasets.md"):
+        named = re.findall(r"^bomd (\w+)", page.read_text(), flags=re.MULTILINE)
+        assert named
+        assert set(named) <= known
