@@ -57,6 +57,8 @@ def main() -> None:
 
 def spelt(noise: dict[str, Any]) -> str:
     """A recipe's noise in a few words."""
+    if noise.get("kind") == "symmetric" and not noise["rows"]:
+        return "none"
     if noise.get("kind") == "symmetric":
         return f"symmetric ({noise['rows']:g}, {noise['labels']:g})"
     share = f", {noise['share']:.0%} of patients" if "share" in noise else ""
