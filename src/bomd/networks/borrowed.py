@@ -57,7 +57,6 @@ class BorrowedTrunk(nn.Module):
     Attributes:
         definition: What makes the model again, without its weights; fits into JSON.
         sight: What it takes for an image.
-        fingerprint: Changes with any of its weights as they came.
     """
 
     given_mean: Tensor
@@ -65,9 +64,9 @@ class BorrowedTrunk(nn.Module):
     wanted_mean: Tensor
     wanted_deviation: Tensor
 
-    def __init__(self, model: nn.Module, sight: Sight, definition: Mapping[str, Any], fingerprint: str) -> None:
+    def __init__(self, model: nn.Module, sight: Sight, definition: Mapping[str, Any]) -> None:
         super().__init__()
-        self.model, self.sight, self.fingerprint = model, sight, fingerprint
+        self.model, self.sight = model, sight
         self.definition = {**definition, "sight": asdict(sight)}
         came = torch.tensor(SCALES[sight.channels], dtype=torch.float64)
         for name, values in {
@@ -113,12 +112,12 @@ def borrow(name: str, weights: Any = OWN_WEIGHTS) -> BorrowedTrunk:
     if library == "timm":
         from bomd.networks import timm_models
 
-        model, sight, definition, fingerprint = timm_models.open_model(where, trained)
+        model, sight, definition = timm_models.open_model(where, trained)
     else:
         from bomd.networks import hugging_face
 
-        model, sight, definition, fingerprint = hugging_face.open_model(where, trained)
-    return BorrowedTrunk(model, sight, definition, fingerprint)
+        model, sight, definition = hugging_face.open_model(where, trained)
+    return BorrowedTrunk(model, sight, definition)
 
 
 def rebuild(definition: Mapping[str, Any]) -> BorrowedTrunk:
@@ -138,7 +137,7 @@ def rebuild(definition: Mapping[str, Any]) -> BorrowedTrunk:
         raise InputError(
             f"The model's backbone is described in a way that this bomd does not know: {error}."
         ) from error
-    return BorrowedTrunk(model, sight, definition, "")
+    return BorrowedTrunk(model, sight, definition)
 
 
 @torch.no_grad()

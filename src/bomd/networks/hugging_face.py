@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import inspect
 import json
 from collections.abc import Iterator, Mapping
@@ -15,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bomd.errors import InputError
-from bomd.files import fingerprint, read_json
+from bomd.files import read_json
 from bomd.networks.borrowed import Resampling, Sight, announce
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -60,8 +58,8 @@ class Features(nn.Module):
         return states[:, 0] if self.class_first else states.mean(dim=1)
 
 
-def open_model(where: str, trained: bool) -> tuple[nn.Module, Sight, dict[str, Any], str]:
-    """A model with the weights in a folder or at the hub, what it takes for an image, what makes it again, and a hash.
+def open_model(where: str, trained: bool) -> tuple[nn.Module, Sight, dict[str, Any]]:
+    """A model with the weights in a folder or at the hub, what it takes for an image, and what makes it again.
 
     Args:
         where: A folder, or a name at the hub such as "microsoft/rad-dino".
@@ -74,7 +72,7 @@ def open_model(where: str, trained: bool) -> tuple[nn.Module, Sight, dict[str, A
     kind = _kind(config, where)
     model = _read_weights(transformers, kind, folder, config, where) if trained else _build(kind, config)
     definition = {"library": "transformers", "config": _plain(config), "made_with": transformers.__version__}
-    return Features(model, config, sight), sight, definition, _digest(folder, _state(folder))
+    return Features(model, config, sight), sight, definition
 
 
 def make_model(config: Mapping[str, Any], sight: Sight) -> nn.Module:
@@ -264,22 +262,6 @@ def _read_weights(transformers: Any, kind: Any, folder: Path, config: Any, where
         if not weight.isfinite().all():
             raise InputError(f"hf:{where}: its weight {name!r} is not finite.")
     return model.float()
-
-
-def _state(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """What tells one version of the files from another without reading them."""
-    files = sorted(file for file in folder.iterdir() if file.suffix in (".safetensors", ".json"))
-    return tuple((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
-
-
-@functools.cache
-def _digest(folder: Path, state: tuple[tuple[str, int, int], ...]) -> str:
-    """Of all files that decide about the features."""
-    parts = []
-    for name, _, _ in state:
-        with (folder / name).open("rb") as stream:
-            parts.append((name, hashlib.file_digest(stream, "sha256").hexdigest()))
-    return fingerprint(parts)
 
 
 def _library() -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
@@ -11,15 +9,14 @@ from safetensors.torch import load_file
 from torch import nn
 
 from bomd.errors import InputError
-from bomd.files import fingerprint
 from bomd.networks.borrowed import Resampling, Sight, announce
 
 WEIGHTS = "model.safetensors"
 RESAMPLING: dict[str, Resampling] = {"bilinear": "bilinear", "bicubic": "bicubic", "nearest": "nearest-exact"}
 
 
-def open_model(name: str, trained: bool) -> tuple[nn.Module, Sight, dict[str, Any], str]:
-    """A model with its weights, what it takes for an image, what makes it again, and a hash.
+def open_model(name: str, trained: bool) -> tuple[nn.Module, Sight, dict[str, Any]]:
+    """A model with its weights, what it takes for an image, and what makes it again.
 
     Args:
         name: As `timm.list_models` has it, such as "convnext_tiny.fb_in22k".
@@ -33,7 +30,7 @@ def open_model(name: str, trained: bool) -> tuple[nn.Module, Sight, dict[str, An
     sight = Sight(channels, height, width, mean, deviation, RESAMPLING.get(wanted["interpolation"], "bicubic"))
     definition = {"library": "timm", "name": name, "made_with": timm.__version__}
     if not trained:
-        return model, sight, definition, fingerprint(definition)
+        return model, sight, definition
     file = _weights_file(name, model)
     try:
         state = load_file(file)
@@ -44,8 +41,7 @@ def open_model(name: str, trained: bool) -> tuple[nn.Module, Sight, dict[str, An
     if lacking:
         raise InputError(f"timm:{name}: the file of its weights does not fit this timm, for example {lacking[0]}.")
     model.load_state_dict({key: state[key] for key in wanted_names})  # the classifier stays behind
-    with Path(file).open("rb") as stream:
-        return model, sight, definition, fingerprint(name, hashlib.file_digest(stream, "sha256").hexdigest())
+    return model, sight, definition
 
 
 def make_model(name: str) -> nn.Module:
