@@ -237,9 +237,7 @@ def plan(
         choice = _earlier_choice(place, request) or choose(len(labels), _largest(labels), minutes=minutes, size=size)
         for line in explain(choice, len(labels)):
             progress.say(line)
-    side = choice.size if choice is not None else size or PICTURES
-    if stand_in is not None and stand_in.side > PICTURES and size is None:
-        side = min(stand_in.side, max(_largest(labels), SMALLEST))
+    side = choice.size if choice is not None else size or (stand_in.side if stand_in is not None else PICTURES)
     if not SMALLEST <= side <= LARGEST_SIZE:
         raise InputError(f"--size is {side}, but images need at least {SMALLEST} and at most {LARGEST_SIZE} pixels.")
     for note in notes:
