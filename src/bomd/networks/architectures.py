@@ -18,8 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bomd.errors import InputError
-from bomd.networks.backbone import BACKBONES, Network, PooledEfficientNet, Residual, build, find
-from bomd.networks.borrowed import BorrowedTrunk
+from bomd.networks.backbone import BACKBONES, Network, PooledEfficientNet, Residual, build
 from bomd.seeds import derive
 
 SLOPE = 0.1  # of the leaky ReLUs
@@ -359,32 +358,22 @@ ARCHITECTURES: dict[str, type[Architecture]] = {
 
 
 def make(
-    name: str,
-    backbone: str,
-    outputs: int,
-    *,
-    weights: Weights = None,
-    seed: int | None = None,
-    freeze: bool | None = False,
-    **arguments: Any,
+    name: str, backbone: str, outputs: int, *, weights: Weights = None, seed: int | None = None, **arguments: Any
 ) -> Network:
     """Make a network of any form.
 
     Args:
         name: "plain", or a key of `ARCHITECTURES`.
-        backbone: as for `build`; `outputs`, `weights`, `seed` and `freeze` too.
-        arguments: of the architecture.
+        backbone: as for `build`; `outputs`, `weights` and `seed` too.
+        arguments: of the architecture, or of `build`.
     """
     if name == PLAIN:
-        return build(backbone, outputs, weights=weights, seed=seed, freeze=freeze, **arguments)
+        return build(backbone, outputs, weights=weights, seed=seed, **arguments)
     if name not in ARCHITECTURES:
         raise InputError(f"No architecture {name!r}: use one of {', '.join([PLAIN, *ARCHITECTURES])}.")
     if backbone not in BACKBONES:
-        find(backbone)  # says if there is no such thing
-        raise InputError(
-            f"{name!r} builds its network out of the maps of {', '.join(BACKBONES)}: {backbone} cannot be."
-        )
-    if freeze:
+        raise InputError(f"{name!r} is made of the maps of {', '.join(BACKBONES)}: it cannot be built on {backbone}.")
+    if arguments.pop("freeze", None):
         raise InputError(f"fit.freeze: {name!r} adds layers inside its trunk, which could not learn anything then.")
     with torch.device("cpu"), nullcontext() if seed is None else torch.random.fork_rng(devices=[]):
         if seed is not None:
@@ -403,8 +392,8 @@ def complete(name: str, weights: dict[str, Tensor], outputs: int) -> dict[str, T
 def describe(network: Network) -> dict[str, Any]:
     """The name and the arguments with which `make` makes such a network again."""
     if type(network) is Network:
-        lent = isinstance(network.trunk, BorrowedTrunk)
-        return {"name": PLAIN, "arguments": {"definition": network.trunk.definition} if lent else {}}
+        lent = getattr(network.trunk, "definition", None)
+        return {"name": PLAIN, "arguments": {"definition": lent} if lent else {}}
     names = {kind: name for name, kind in ARCHITECTURES.items()}
     if not isinstance(network, Architecture) or type(network) not in names:
         raise TypeError(f"{type(network).__name__} is not one of ARCHITECTURES: a saved one could not be opened.")

@@ -8,7 +8,7 @@ findings may lie at the edge: the whole image is resized to the size that the mo
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast
 
@@ -90,6 +90,10 @@ class BorrowedTrunk(nn.Module):
             plain = F.interpolate(plain, size, mode=self.sight.resampling, antialias=smooth)
             plain = plain.clamp(0, 1)  # bicubic curves swing past the brightest and the darkest pixel
         return (plain - self.wanted_mean) / self.wanted_deviation
+
+    def stages(self) -> Sequence[nn.Module]:
+        """What makes the model's maps (B, C, h, w), from fine to coarse; nothing where it has tokens instead."""
+        return cast(Sequence[nn.Module], getattr(self.model, "stages", ()))
 
 
 def is_borrowed(name: str) -> bool:

@@ -22,6 +22,7 @@ PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 # Entries of a configuration that would fetch code, or make another kind of weights, are not looked at.
 IGNORED = ("auto_map", "attn_implementation", "_attn_implementation", "quantization_config", "dtype", "torch_dtype")
 RESAMPLING: dict[int, Resampling] = {0: "nearest-exact", 1: "bicubic", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers
+CONVOLUTIONAL = ("convnext", "convnextv2", "resnet")  # whose maps heat maps can be drawn from
 USUAL = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # ImageNet's mean and deviation
 
 
@@ -38,6 +39,7 @@ class Features(nn.Module):
         if hasattr(getattr(model, "pooler", None), "dense"):
             model.pooler = None
         self.model = model
+        self.convolutional = config.model_type in CONVOLUTIONAL
         names = [name.rpartition(".")[2] for name, _ in model.named_parameters()]
         self.class_first = any(name in ("cls_token", "class_embedding") for name in names)
         takes = inspect.signature(model.forward).parameters
@@ -46,6 +48,11 @@ class Features(nn.Module):
         other = own is not None and sides != (sight.height, sight.width)
         # Position embeddings are interpolated where the model's images are not of the size that it was made for.
         self.options = {"interpolate_pos_encoding": True} if other and "interpolate_pos_encoding" in takes else {}
+
+    @property
+    def stages(self) -> list[nn.Module]:
+        """What makes maps of a convolutional network."""
+        return list(self.model.encoder.stages) if self.convolutional else []
 
     def forward(self, images: Tensor) -> Tensor:
         found = self.model(pixel_values=images, **self.options)
