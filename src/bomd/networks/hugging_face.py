@@ -261,7 +261,7 @@ def _read_weights(transformers: Any, kind: Any, folder: Path, config: Any, where
         except Exception as error:  # damaged files arrive as many kinds
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:160]
             raise InputError(f"hf:{where}: cannot open its weights ({reason}).") from error
-    wrong = [str(name) for name in loaded["missing_keys"] if not str(name).startswith("pooler.dense.")]  # not used
+    wrong = [str(name) for name in loaded["missing_keys"] if ".pooler.dense." not in f".{name}"]  # which is not used
     wrong += [str(name) for name in loaded["mismatched_keys"]]
     if wrong:
         raise InputError(f"hf:{where}: its weights do not fit its config.json, for example {sorted(wrong)[0]}.")
