@@ -30,6 +30,7 @@ MENUS: dict[str, dict[str, str]] = {
         "your-data.md": "Your own data",
         "review.md": "Review flagged images",
         "models.md": "Models",
+        "backbones.md": "Backbones of others",
         "ecosystem.md": "With other tools",
     },
     "Understand": {

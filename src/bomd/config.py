@@ -29,8 +29,9 @@ class ImageSettings:
 class FitSettings:
     """How the final classifier is trained; the defaults are the paper's with the release's optimiser."""
 
-    backbone: str = "densenet121"
-    weights: str = "imagenet"  # "imagenet", "none", or a file
+    backbone: str = "densenet121"  # or "efficientnet_lite0", "small", "hf:NAME_OR_FOLDER", "timm:NAME"
+    weights: str = "imagenet"  # "imagenet", "none", or a file; a model of hf or timm has its own
+    freeze: bool | None = None  # train the head alone; unless set, with hf: and timm: and with no other backbone
     epochs: int = 30
     batch: int = 16
     rate: float = 0.05  # sane only together with eps 0.1: steps are then close to plain momentum
@@ -85,6 +86,8 @@ class Config:
         values = asdict(self)
         if not self.rates:
             values.pop("rates")  # so that runs without them keep their name
+        if self.fit.freeze is None:
+            values["fit"].pop("freeze")  # likewise
         return values
 
     @property

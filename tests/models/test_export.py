@@ -42,3 +42,20 @@ def test_a_file_that_differs_is_not_kept(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(InputError, match="differs from PyTorch"):
         export.export_onnx(model("small"), tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_models_of_other_people_are_written_or_refused_in_one_line(
+    others_models: dict[str, Path], tmp_path: Path
+) -> None:
+    """A ViT at another size than its own, so that the resizing is part of the file; what fails leaves none."""
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 96, 96), dtype=np.uint8)
+    found = Model((build(f"hf:{others_models['vit']}", 2, weights="imagenet", seed=0).eval(),), ("a", "b"), 96)
+    export.export_onnx(found, tmp_path / "vit.onnx")
+    expected = found.probabilities(pixels).numpy()
+    np.testing.assert_allclose(export.run_onnx(tmp_path / "vit.onnx", pixels), expected, atol=1e-4)
+    refused = Model((build(f"hf:{others_models['swin']}", 2, weights="imagenet", seed=0).eval(),), ("a", "b"), 96)
+    with pytest.raises(InputError, match="exporter cannot write 'hf:") as caught:
+        export.export_onnx(refused, tmp_path / "swin.onnx")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "swin.onnx").exists()

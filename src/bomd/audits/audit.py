@@ -14,13 +14,14 @@ import pandas as pd
 
 from bomd import progress
 from bomd.audits import show
-from bomd.audits.arrays import read_features, read_probabilities, read_rates
+from bomd.audits.arrays import read_rates
 from bomd.audits.choose import SMALLEST, Choice, choose, explain
 from bomd.audits.columns import LAST, cells, names, number
 from bomd.audits.doubtful import doubtful_labels
 from bomd.audits.given import Given, read_given
 from bomd.audits.kept import keep
-from bomd.audits.untrained import Kind, run_untrained
+from bomd.audits.stand_in import PICTURES, StandIn, at_most_one, find_stand_in
+from bomd.audits.untrained import run_untrained
 from bomd.config import LARGEST_SIZE, Config, ImageSettings
 from bomd.data.cells import harmless
 from bomd.data.datasets import folder
@@ -34,13 +35,12 @@ from bomd.experiments.records import LabelRecord, load_record
 from bomd.files import fingerprint, make_private, read_json, write_json, write_text
 from bomd.reports.report import write_report
 from bomd.runs import Run
-from bomd.tables import NO_FINDING, Flags, Floats, LabelTable, Opinion
+from bomd.tables import NO_FINDING, Flags, LabelTable, Opinion
 from bomd.typed import check_keywords
 
 FORMAT = 1
 FACTS, TABLE, LONG, PAGE = "audit.json", "labels_clean.csv", "doubtful_labels.csv", "report.html"
 FEWEST = 4  # patients: two networks learn from two each
-PICTURES = 128  # pixels of the images that are packed to be looked at, where nothing is trained
 
 _ID, _PATIENT = "audit id", "audit patient"  # columns of the table that a run reads; no class is called so
 
@@ -118,7 +118,7 @@ class Plan:
         output: Where everything will be written.
         request: Changes with the labels, the images and the options.
         choice: How to train; None where nothing is trained.
-        kind: What judges instead of a network, and `values`, (N, D) features or (N, C) probabilities.
+        stand_in: What judges then.
         rates: How often labels are wrong, by class, where somebody measured it.
         notes: What a reader should know.
     """
@@ -128,8 +128,7 @@ class Plan:
     output: Path
     request: str
     choice: Choice | None
-    kind: Kind | None
-    values: Floats | None
+    stand_in: StandIn | None
     rates: dict[str, dict[str, float]]
     seed: int
     size: int
@@ -144,6 +143,7 @@ def audit(
     output: str | Path | None = None,
     features: str | Path | None = None,
     probabilities: str | Path | None = None,
+    backbone: str | None = None,
     rates: str | Path | None = None,
     size: int | None = None,
     minutes: float | None = None,
@@ -163,6 +163,8 @@ def audit(
             "features"; no network is trained then.
         probabilities: Of the labels by a model of your own that never saw the image, likewise, with one column per
             class; `.npz` may name its columns in "classes". No network is trained then.
+        backbone: A network that somebody trained, such as "hf:microsoft/rad-dino" or "hf:" and a folder: its features
+            are computed once and judge the labels. No network is trained then.
         rates: A CSV with the columns class, miss and false_alarm, where somebody measured how often labels are wrong.
         size: Side of the images in pixels; by default what fits the time.
         minutes: How long training may take; by default 10 on a CPU and 30 on a GPU.
@@ -179,6 +181,7 @@ def audit(
             output=output,
             features=features,
             probabilities=probabilities,
+            backbone=backbone,
             rates=rates,
             size=size,
             minutes=minutes,
@@ -196,6 +199,7 @@ def plan(
     output: str | Path | None = None,
     features: str | Path | None = None,
     probabilities: str | Path | None = None,
+    backbone: str | None = None,
     rates: str | Path | None = None,
     size: int | None = None,
     minutes: float | None = None,
@@ -210,7 +214,7 @@ def plan(
     with tempfile.TemporaryDirectory(prefix="bomd-audit-") as workplace:
         given = read_given(table, images, Path(workplace), skip_missing=skip_missing, **layout)
     labels, notes = complete(given.labels)
-    people, least = len(np.unique(labels.groups)), FEWEST if features is None and probabilities is None else 2
+    people, least = len(np.unique(labels.groups)), 2 if at_most_one(features, probabilities, backbone) else FEWEST
     if people < least:
         raise InputError(f"{given.name} shows {people} patients: others judge each of them, so {least} are needed.")
     checks = verify_tables({"labels": labels}).checks
@@ -223,29 +227,22 @@ def plan(
     request = fingerprint(labels.ids, list(labels.classes), labels.values, labels.groups, labels.paths, state, seed)
     if labels.confirmed is not None:
         request = fingerprint(request, labels.confirmed)
-    if features is not None and probabilities is not None:
-        raise InputError("--features and --probabilities: one of them judges the labels, so pass one.")
-    kind: Kind | None = "features" if features is not None else "probabilities" if probabilities is not None else None
-    values, choice, measured = None, None, {} if rates is None else read_rates(Path(rates), labels.classes)
-    where = (given.labels.ids, given.rows, len(given.records.rows))
-    if features is not None:
-        values = read_features(Path(features), *where)
-    elif probabilities is not None:
-        values = read_probabilities(Path(probabilities), *where, given.labels.classes, labels.classes)
+    measured = {} if rates is None else read_rates(Path(rates), labels.classes)
     request = fingerprint(request, measured) if measured else request
-    if kind is not None:
-        request = fingerprint(request, kind, values)
+    choice, stand_in = None, find_stand_in(given, labels, features, probabilities, backbone)
+    if stand_in is not None:
+        request = fingerprint(request, stand_in.key)
     else:
         request = fingerprint(request, size, minutes)
         choice = _earlier_choice(place, request) or choose(len(labels), _largest(labels), minutes=minutes, size=size)
         for line in explain(choice, len(labels)):
             progress.say(line)
-    side = choice.size if choice is not None else size or PICTURES
+    side = choice.size if choice is not None else size or (stand_in.side if stand_in is not None else PICTURES)
     if not SMALLEST <= side <= LARGEST_SIZE:
         raise InputError(f"--size is {side}, but images need at least {SMALLEST} and at most {LARGEST_SIZE} pixels.")
     for note in notes:
         progress.say(f"Note: {note}")
-    return Plan(given, labels, place, request, choice, kind, values, measured, seed, side, tuple(notes))
+    return Plan(given, labels, place, request, choice, stand_in, measured, seed, side, tuple(notes))
 
 
 def carry_out(plan: Plan) -> Audit:
@@ -261,8 +258,8 @@ def carry_out(plan: Plan) -> Audit:
             with plan.choice.at_work():
                 run = experiment.run(config, root)
         else:
-            assert plan.values is not None
-            run = run_untrained(config, plan.values, plan.labels.ids, root)
+            assert plan.stand_in is not None
+            run = run_untrained(config, plan.stand_in.values, root)
     keep(plan.given, run.directory)
     record = load_record(run.directory)
     left_out = dict.fromkeys(plan.given.missing, "There is no image of that name.")
@@ -325,13 +322,15 @@ def _config(plan: Plan, root: Path) -> Config:
         train |= {"labels_from": str(file), "labels_digest": digest_of(file)}
     if plan.choice is not None:
         return replace(plan.choice.config("audit", train, len(plan.labels), plan.seed), rates=plan.rates)
+    assert plan.stand_in is not None
     return Config(
         name="audit",
-        method=str(plan.kind),
+        method=plan.stand_in.kind,
         seed=plan.seed,
         validation=0.0,
         images=ImageSettings(size=plan.size, skip_broken=True),
         train=train,
+        fit=plan.stand_in.fit,
         rates=plan.rates,
     )
 

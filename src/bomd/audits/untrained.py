@@ -1,8 +1,9 @@
-"""An audit without a network: features or probabilities that somebody has judge the labels."""
+"""An audit without training: features or probabilities that somebody has judge the labels."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -20,23 +21,30 @@ from bomd.config import Config
 from bomd.data import datasets
 from bomd.data.store import Store
 from bomd.experiments.evaluate import evaluate
-from bomd.experiments.experiment import pack_images, skipped_images
+from bomd.experiments.experiment import Source, pack_images, skipped_images
 from bomd.experiments.records import REVIEWED, LabelRecord, choose_examples, save_predictions
 from bomd.files import write_json
 from bomd.methods.bomd_plus import as_flags
 from bomd.tables import Floats, LabelTable, Text, rows_of
 
-Kind = Literal["features", "probabilities"]  # where a run says how it was made, instead of a method
+Kind = Literal["features", "probabilities", "frozen"]  # where a run says how it was made, instead of a method
 NEIGHBOURS = 10  # images with the nearest features, to be looked at
 
 
-def run_untrained(config: Config, values: Floats, ids: Text, root: Path) -> runs.Run:
+Values = Callable[[Source, runs.Stages], Floats]  # (n, D) features or (n, C) probabilities of packed images
+
+
+def given_values(values: Floats, ids: Text) -> Values:
+    """Those of a file: (N, D) or (N, C) for the images with these (N) ids."""
+    return lambda source, stages: np.asarray(values[rows_of(ids, source.labels.ids)])
+
+
+def run_untrained(config: Config, values: Values, root: Path) -> runs.Run:
     """Judge labels by what is given, and leave a run directory like any other.
 
     Args:
         config: Its `train` names the labels; its method is the kind of the values.
-        values: (N, D) features, or (N, C) probabilities of the classes.
-        ids: (N) their images.
+        values: Features, or probabilities of the classes, once images are packed.
         root: As for `bomd.experiments.experiment.run`.
     """
     started = time.time()
@@ -45,11 +53,13 @@ def run_untrained(config: Config, values: Floats, ids: Text, root: Path) -> runs
         progress.say(f"{this.directory} is finished already; delete it to run again")
         return this
     labels, dataset = datasets.read(config.train, "train")
-    source = pack_images(labels, dataset, config, runs.Stages(root / "stages"), torch.device("cpu"))
-    given, own = source.labels, values[rows_of(ids, source.labels.ids)]
-    if config.method == "features":
+    stages = runs.Stages(root / "stages")
+    source = pack_images(labels, dataset, config, stages, torch.device("cpu"))
+    given, own = source.labels, values(source, stages)
+    if config.method != "probabilities":
         scores, neighbours = judge_by_features(own, given, config.seed)
-        note = f"Logistic heads on the features that were given, fitted on {FOLDS - 1} of {FOLDS} parts of the patients"
+        which = f"frozen features of {config.fit.backbone}" if config.method == "frozen" else "features that were given"
+        note = f"Logistic heads on the {which}, fitted on {FOLDS - 1} of {FOLDS} parts of the patients"
         note += ", judge the labels of the part left out."
     else:
         clipped = np.clip(own.astype(np.float64), LEAST, 1 - LEAST)

@@ -39,6 +39,14 @@ def audit(
             "of LABELS and one column per class, or .npz with ids, probabilities and maybe classes.",
         ),
     ] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="A network that somebody trained, whose features judge the labels: hf:NAME_OR_FOLDER (Hugging Face), "
+            "timm:NAME, efficientnet_lite0 or densenet121. No network is trained then.",
+        ),
+    ] = None,
     rates: Annotated[
         Path | None,
         typer.Option(
@@ -92,6 +100,7 @@ def audit(
         output=output,
         features=features,
         probabilities=probabilities,
+        backbone=backbone,
         rates=rates,
         size=size,
         minutes=minutes,

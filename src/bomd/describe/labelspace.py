@@ -9,8 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -288,9 +287,11 @@ def _encode(names: tuple[str, ...], where: str) -> dict[str, Floats]:
         import transformers
     except ImportError as error:
         raise InputError(f"{where} needs transformers: pip install 'bomd[text]', or use 'minilm'.") from error
+    from bomd.networks.hugging_face import quiet
+
     say(f"Loading {where}; a model from the hub is downloaded once.")
     # A pooler that a checkpoint lacks is drawn at random, though unused here: the global state must not move.
-    with torch.random.fork_rng(devices=[]), _quiet(transformers):
+    with torch.random.fork_rng(devices=[]), quiet(transformers):
         options = {"trust_remote_code": False, "local_files_only": Path(where).is_dir()}
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
@@ -316,18 +317,3 @@ def _encode(names: tuple[str, ...], where: str) -> dict[str, Floats]:
                 states = model(**encoded).last_hidden_state[0][ordinary]
                 found[_key(name)] = states.mean(dim=0).numpy()
     return found
-
-
-@contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """Silence the library's own bars and load reports, then put its settings back."""
-    logging = transformers.utils.logging
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()

@@ -78,7 +78,13 @@ class Learner:
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
         """The networks, each from a seed of its own; those whose weights need no gradient are not trained."""
         return [
-            build(settings.backbone, outputs, weights=settings.weights, seed=derive(seed, "network", number))
+            build(
+                settings.backbone,
+                outputs,
+                weights=settings.weights,
+                seed=derive(seed, "network", number),
+                freeze=settings.freeze,
+            )
             for number in range(self.networks)
         ]
 

@@ -44,7 +44,17 @@ class Can(Method):
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
         first = derive(seed, "network", 0)
-        return [make("can", settings.backbone, outputs, weights=settings.weights, seed=first, width=self.width)]
+        return [
+            make(
+                "can",
+                settings.backbone,
+                outputs,
+                weights=settings.weights,
+                freeze=settings.freeze,
+                seed=first,
+                width=self.width,
+            )
+        ]
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         known = (~np.isnan(train.values)).sum(axis=0).clip(min=1)

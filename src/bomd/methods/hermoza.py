@@ -40,7 +40,17 @@ class Hermoza(Method):
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
         first, widths = derive(seed, "network", 0), {"width": self.width, "hidden": self.hidden}
-        return [make("hermoza", settings.backbone, outputs, weights=settings.weights, seed=first, **widths)]
+        return [
+            make(
+                "hermoza",
+                settings.backbone,
+                outputs,
+                weights=settings.weights,
+                freeze=settings.freeze,
+                seed=first,
+                **widths,
+            )
+        ]
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         positives = np.nansum(train.values, axis=0)

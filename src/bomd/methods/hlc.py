@@ -70,7 +70,17 @@ class Hlc(Method):
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
         first = derive(seed, "network", 0)
-        return [make("hlc", settings.backbone, outputs, weights=settings.weights, seed=first, width=self.width)]
+        return [
+            make(
+                "hlc",
+                settings.backbone,
+                outputs,
+                weights=settings.weights,
+                freeze=settings.freeze,
+                seed=first,
+                width=self.width,
+            )
+        ]
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         self.check(train)

@@ -12,7 +12,7 @@ from bomd.errors import InputError
 from bomd.learn.engine import Batch, Predict
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
 from bomd.methods.warmup import check_share, warm_epochs
-from bomd.networks.backbone import BACKBONES, Network
+from bomd.networks.backbone import Network, find
 from bomd.tables import LabelTable
 
 
@@ -62,7 +62,7 @@ class Ncr(Method):
         self.warm_epochs = warm_epochs(self.warmup, context.fit.epochs)
         size, device = min(self.queue, len(train)), context.fabric.device
         self.rows = torch.full((size,), -1, device=device)  # which image an entry shows; -1 where it is empty
-        self.features = context.buffer((size, BACKBONES[context.fit.backbone].feature_size))
+        self.features = context.buffer((size, find(context.fit.backbone).feature_size))
         self.logits = context.buffer((size, len(train.classes)))
         self.place = torch.zeros((), dtype=torch.long, device=device)  # the entry to write next
         return Prepared(train.values)

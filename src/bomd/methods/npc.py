@@ -75,7 +75,14 @@ class Npc(Method):
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
         """The classifier with its correction; before `prepare`, around one that is not trained yet."""
-        network = make("npc", settings.backbone, outputs, weights=settings.weights, seed=derive(seed, "network", 0))
+        network = make(
+            "npc",
+            settings.backbone,
+            outputs,
+            weights=settings.weights,
+            freeze=settings.freeze,
+            seed=derive(seed, "network", 0),
+        )
         assert isinstance(network, CorrectedNetwork)
         if self.classifier is not None:
             network.start_from(self.classifier, self.limits)

@@ -43,7 +43,8 @@ def export_onnx(model: Model, path: Path) -> float:
     differently gets different probabilities.
 
     Raises:
-        InputError: if the extra is missing, or the file does not give what PyTorch gives.
+        InputError: if the extra is missing, PyTorch's exporter does not know a part of the network, or the file does
+            not give what PyTorch gives.
     """
     try:
         import onnx
@@ -56,15 +57,21 @@ def export_onnx(model: Model, path: Path) -> float:
     pixels = torch.randint(0, 256, (3, model.size, model.size), dtype=torch.uint8, generator=generator)
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), _quiet("torch.onnx", "onnxscript"):
         warnings.simplefilter("ignore")  # about things that the comparison below would show
-        program = torch.onnx.export(
-            whole,
-            (pixels,),
-            dynamo=True,
-            input_names=["pixels"],
-            output_names=["probabilities"],
-            dynamic_shapes={"pixels": {0: "batch"}},
-            optimize=True,
-        )
+        try:
+            program = torch.onnx.export(
+                whole,
+                (pixels,),
+                dynamo=True,
+                input_names=["pixels"],
+                output_names=["probabilities"],
+                dynamic_shapes={"pixels": {0: "batch"}},
+                optimize=True,
+            )
+        except Exception as error:  # what the exporter cannot translate arrives as many kinds
+            name = model.networks[0].name
+            raise InputError(
+                f"PyTorch's exporter cannot write {name!r} as ONNX ({type(error).__name__}): use the model folder."
+            ) from error
     assert program is not None
     proto = program.model_proto
     facts = {"classes": json.dumps(model.classes), "size": str(model.size), "made_by": "bomd"}

@@ -27,6 +27,7 @@ from bomd.learn.learner import prepare
 from bomd.models.model import Model
 from bomd.networks.architectures import SaliencyTrunk, describe
 from bomd.networks.backbone import Network, PooledEfficientNet, Residual
+from bomd.networks.borrowed import BorrowedTrunk
 from bomd.networks.dense import LAYERS, DenseNet121
 from bomd.typed import nearest
 
@@ -107,6 +108,8 @@ def stages_of(trunk: nn.Module) -> list[list[nn.Module]]:
         # What follows each norm is a ReLU, before which gradient times activation is the same as behind it.
         names = [*(f"transition{number}.norm" for number in range(1, len(LAYERS))), "norm5"]
         return [[trunk.features.get_submodule(name) for name in names]]
+    if isinstance(trunk, BorrowedTrunk):
+        return [found] if (found := list(trunk.stages())) else []
     if isinstance(trunk, PooledEfficientNet):
         return [_efficientnet_stages(trunk.model)]
     if isinstance(trunk, nn.Sequential) and any(isinstance(layer, Residual) for layer in trunk):

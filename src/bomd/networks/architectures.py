@@ -365,12 +365,16 @@ def make(
     Args:
         name: "plain", or a key of `ARCHITECTURES`.
         backbone: as for `build`; `outputs`, `weights` and `seed` too.
-        arguments: of the architecture.
+        arguments: of the architecture, or of `build`.
     """
     if name == PLAIN:
         return build(backbone, outputs, weights=weights, seed=seed, **arguments)
     if name not in ARCHITECTURES:
         raise InputError(f"No architecture {name!r}: use one of {', '.join([PLAIN, *ARCHITECTURES])}.")
+    if backbone not in BACKBONES:
+        raise InputError(f"{name!r} is made of the maps of {', '.join(BACKBONES)}: it cannot be built on {backbone}.")
+    if arguments.pop("freeze", None):
+        raise InputError(f"fit.freeze: {name!r} adds layers inside its trunk, which could not learn anything then.")
     with torch.device("cpu"), nullcontext() if seed is None else torch.random.fork_rng(devices=[]):
         if seed is not None:
             torch.default_generator.manual_seed(derive(seed, "architecture"))
@@ -388,7 +392,8 @@ def complete(name: str, weights: dict[str, Tensor], outputs: int) -> dict[str, T
 def describe(network: Network) -> dict[str, Any]:
     """The name and the arguments with which `make` makes such a network again."""
     if type(network) is Network:
-        return {"name": PLAIN, "arguments": {}}
+        lent = getattr(network.trunk, "definition", None)
+        return {"name": PLAIN, "arguments": {"definition": lent} if lent else {}}
     names = {kind: name for name, kind in ARCHITECTURES.items()}
     if not isinstance(network, Architecture) or type(network) not in names:
         raise TypeError(f"{type(network).__name__} is not one of ARCHITECTURES: a saved one could not be opened.")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from bomd import processes
 from bomd.errors import InputError
-from bomd.networks import spread
+from bomd.networks import borrowed, spread
 from bomd.networks.dense import DenseNet121
 from bomd.networks.device import Device
 from bomd.networks.weights import load_densenet, load_efficientnet
@@ -24,11 +25,12 @@ class Network(nn.Module):
     """A trunk that turns images into features, and a head that turns features into outputs.
 
     Attributes:
-        name: its key in `BACKBONES`.
+        name: its key in `BACKBONES`, or "hf:" or "timm:" and the name of a model of other people.
         channels: image channels it expects, 1 or 3.
         feature_size: F, the length of a feature vector.
         head: the linear layer from F features to the outputs.
         shown: images that went through it so far.
+        frozen: whether the trunk stays as it came, in training too.
     """
 
     def __init__(self, name: str, trunk: nn.Module, channels: int, feature_size: int, outputs: int) -> None:
@@ -37,7 +39,20 @@ class Network(nn.Module):
         self.trunk = trunk
         self.head: nn.Module = nn.Linear(feature_size, outputs)
         self.shown = 0
+        self.frozen = False
         self._precision: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+    def freeze(self) -> Network:
+        """Train the head alone from now on: the trunk keeps its weights, and its dropout and batch norms rest."""
+        self.frozen = True
+        self.trunk.requires_grad_(False)
+        return self.train(self.training)
+
+    def train(self, mode: bool = True) -> Network:
+        super().train(mode)
+        if self.frozen:
+            self.trunk.eval()
+        return self
 
     def place(self, fabric: Device) -> Network:
         """Move to a device and compute in its precision from now on; outputs are float32 at least."""
@@ -163,30 +178,60 @@ BACKBONES: dict[str, Backbone] = {
 }
 
 
-def build(name: str, outputs: int, *, weights: str | Path | None = None, seed: int | None = None) -> Network:
+def find(name: str) -> Backbone:
+    """The backbone of this name; one of other people is opened for its measures, with random weights."""
+    if borrowed.is_borrowed(name):
+        trunk = borrowed.borrow(name, "none")
+        return Backbone(partial(borrowed.borrow, name, "none"), trunk.sight.channels, borrowed.feature_size_of(trunk))
+    if name not in BACKBONES:
+        raise InputError(f"No backbone {name!r}: use one of {', '.join(BACKBONES)}, hf:NAME_OR_FOLDER or timm:NAME.")
+    return BACKBONES[name]
+
+
+def build(
+    name: str,
+    outputs: int,
+    *,
+    weights: str | Path | None = None,
+    seed: int | None = None,
+    freeze: bool | None = False,
+    definition: Mapping[str, Any] | None = None,
+) -> Network:
     """Make a network.
 
     Args:
-        name: a key of `BACKBONES`.
+        name: a key of `BACKBONES`, or "hf:NAME_OR_FOLDER" or "timm:NAME" for a model of other people.
         outputs: width of the head.
         weights: of the trunk: None or `"none"` for random ones, `"imagenet"`, or a file (for densenet121 in
-            torchvision's format). The head is always drawn at random.
+            torchvision's format). Models of other people have their own, which `"imagenet"` stands for, too. The head
+            is always drawn at random.
         seed: of everything drawn at random; None draws from PyTorch's global generator.
+        freeze: keep the trunk as it comes and train the head alone; None does so for models of other people.
+        definition: what a saved model says about a trunk of other people, so that nothing of theirs is read again.
     """
-    if name not in BACKBONES:
-        raise InputError(f"No backbone {name!r}: use one of {', '.join(BACKBONES)}.")
     if outputs < 1:
         raise InputError(f"A network needs at least one output, not {outputs}.")
-    backbone = BACKBONES[name]
-    pretrained = None if weights in (None, "none") else weights
-    if pretrained is not None and backbone.load is None:
-        raise InputError(f"Backbone {name!r} has no pretrained weights: set them to 'none', not {str(weights)!r}.")
+    lent = borrowed.is_borrowed(name)
     # Only the CPU's generator is touched, and put back: a network never depends on what was drawn before.
     with torch.device("cpu"), nullcontext() if seed is None else torch.random.fork_rng(devices=[]):
         if seed is not None:
             torch.default_generator.manual_seed(seed)
-        network = Network(name, backbone.trunk(), backbone.channels, backbone.feature_size, outputs)
-        if pretrained is not None and backbone.load is not None:
-            backbone.load(network.trunk, pretrained)
+        if lent:
+            trunk = borrowed.borrow(name, weights) if definition is None else borrowed.rebuild(definition)
+            network = Network(name, trunk, trunk.sight.channels, borrowed.feature_size_of(trunk), outputs)
+        else:
+            network = _build_own(name, outputs, weights)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # trains faster on CPUs
+    return network.freeze() if (lent if freeze is None else freeze) else network
+
+
+def _build_own(name: str, outputs: int, weights: str | Path | None) -> Network:
+    """A network on one of `BACKBONES`."""
+    backbone = find(name)
+    pretrained = None if weights in (None, "none") else weights
+    if pretrained is not None and backbone.load is None:
+        raise InputError(f"Backbone {name!r} has no pretrained weights: set them to 'none', not {str(weights)!r}.")
+    network = Network(name, backbone.trunk(), backbone.channels, backbone.feature_size, outputs)
+    if pretrained is not None and backbone.load is not None:
+        backbone.load(network.trunk, pretrained)
     return network

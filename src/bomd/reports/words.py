@@ -124,7 +124,9 @@ def _trained(group: Group, by: str) -> Point:
     images = f"{result['images']['train']:,} images"
     held = "Nobody was held out, so no score on this page says how good the flags are."
     if not result["images_presented"]:
-        what = "Probabilities that were given" if config["method"] == "probabilities" else "Features that were given"
+        named = (config.get("fit") or {}).get("backbone")
+        kinds = {"probabilities": "Probabilities that were given", "frozen": f"Frozen features of {named}"}
+        what = kinds.get(config["method"], "Features that were given")
         return _point(f"{by}No network was trained.", f"{what} judge the labels of the {images}. {held}")
     fit, size = config.get("fit") or {}, (config.get("images") or {}).get("size")
     network = f"The network is {fit['backbone']}" if fit.get("backbone") else ""

@@ -79,7 +79,8 @@ def retrain(place: Path, output: Path | None = None, held_out: float | None = No
 def _config_of(run: Path) -> Config:
     saved = Run(run).config()
     if saved.get("method") not in METHODS:
-        raise InputError(f"{run} trained nothing (method {saved.get('method')}): audit without --features first.")
+        way = "without --features, --probabilities or --backbone"
+        raise InputError(f"{run} trained nothing (method {saved.get('method')}): audit {way} first.")
     return settings.parse(saved, METHODS, str(run / "config.json"))
 
 

@@ -1,0 +1,130 @@
+"""An audit by a network that somebody trained: its features are computed once, and linear heads on them judge.
+
+Nothing but the features needs a network, so that everything after them takes seconds. They are kept with the audit by
+what they depend on, the network's weights and the images, and an interrupted computation continues.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from bomd import progress, runs
+from bomd.audits.choose import show_time
+from bomd.config import DeviceSettings
+from bomd.data.batches import Images, normalise
+from bomd.errors import InputError
+from bomd.experiments.experiment import Source
+from bomd.files import fingerprint, read_array, replacing
+from bomd.learn.learner import prepare
+from bomd.networks.architectures import describe
+from bomd.networks.backbone import BACKBONES, Network, build
+from bomd.networks.borrowed import BorrowedTrunk, is_borrowed
+from bomd.networks.device import Device, make_fabric
+from bomd.tables import Floats
+
+USUAL_SIDE = 224  # pixels, of the images that our own backbones learnt from
+CHUNK, BATCH = 512, 32  # images in a file of an unfinished computation, and in one pass
+TIMED = 4  # images
+
+
+@dataclass(frozen=True, eq=False)
+class Frozen:
+    """A network that stays as it is.
+
+    Attributes:
+        backbone: Its name.
+        side: Pixels along a side of the images that it wants.
+        fingerprint: Changes with any of its weights, and with how it looks at images.
+    """
+
+    backbone: str
+    side: int
+    fingerprint: str
+    network: Network
+    fabric: Device
+
+    def features(self, source: Source, stages: runs.Stages) -> Floats:
+        """(N, F) of packed images, computed or continued or read."""
+        images = Images(source.store, source.labels.ids, self.fabric.device, self.fabric.resident())
+        with stages.enter("features", images.fingerprint, self.fingerprint, self.fabric.key) as stage:
+            whole = stage.directory / "features.npy"
+            if not stage.finished:
+                parts = self._parts(images, stage.directory)
+                _write(whole, np.concatenate([read_array(part) for part in parts]))
+                stage.finish(images=len(images))
+                for part in parts:
+                    part.unlink()
+            found: Floats = read_array(whole)
+        return found
+
+    @torch.no_grad()
+    def _parts(self, images: Images, directory: Path) -> list[Path]:
+        """Files of the features of all images, in their order; those that are there already are not made again."""
+        parts = []
+        with progress.bar("features of all images", len(images)) as advance:
+            for start in range(0, len(images), CHUNK):
+                rows = torch.arange(start, min(start + CHUNK, len(images)))
+                parts.append(directory / f"features-{start}.npy")
+                if parts[-1].exists():
+                    advance(len(rows))
+                    continue
+                found = []
+                for _, pixels in images.iterate(rows, BATCH):
+                    found.append(self.network.features(prepare(pixels.float(), self.network.channels)).float().cpu())
+                    advance(len(pixels))
+                values = torch.cat(found).numpy()
+                if not np.isfinite(values).all():
+                    raise InputError(f"{self.backbone} gives features that are not finite: another one has to judge.")
+                _write(parts[-1], values)
+        return parts
+
+
+def plan_frozen(backbone: str, images: int) -> Frozen:
+    """Open the network and say how long it will take for so many images."""
+    if backbone in BACKBONES and BACKBONES[backbone].load is None:
+        raise InputError(f"--backbone {backbone}: nobody has trained it, so its features say nothing. Leave it out.")
+    fabric = make_fabric(DeviceSettings())
+    network = build(backbone, 1, weights="imagenet", seed=0, freeze=True).place(fabric).eval()
+    trunk = network.trunk
+    side = max(trunk.sight.height, trunk.sight.width) if isinstance(trunk, BorrowedTrunk) else USUAL_SIDE
+    found = Frozen(backbone, side, _fingerprint(network), network, fabric)
+    where = "GPU" if fabric.device.type == "cuda" else "CPU"
+    progress.say(
+        f"{images:,} images at {side} x {side} pixels through {backbone}, which stays as it is: about "
+        f"{show_time(images * _seconds(found))} on this {where}, once. Linear heads on its {network.feature_size} "
+        "features then judge the labels; no network is trained."
+    )
+    if is_borrowed(backbone):
+        progress.say("Its licence is its makers': see their model card before results are passed on.")
+    return found
+
+
+def _fingerprint(network: Network) -> str:
+    digest = hashlib.sha256()
+    for name, values in sorted(network.trunk.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(values.detach().cpu().contiguous().numpy().tobytes())
+    return fingerprint(network.name.partition(":")[0], describe(network), digest.hexdigest())
+
+
+@torch.no_grad()
+def _seconds(frozen: Frozen) -> float:
+    """That one image takes, roughly: the faster of two passes."""
+    pixels = torch.full((TIMED, frozen.side, frozen.side), 128, device=frozen.fabric.device)
+    shown, times = normalise(pixels, frozen.network.channels), []
+    for _ in range(2):
+        began = time.perf_counter()
+        frozen.network.features(shown).cpu()
+        times.append(time.perf_counter() - began)
+    return min(times) / TIMED
+
+
+def _write(path: Path, values: Floats) -> None:
+    with replacing(path) as temporary, temporary.open("wb") as stream:
+        np.save(stream, values.astype(np.float32, copy=False), allow_pickle=False)

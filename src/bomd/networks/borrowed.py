@@ -1,0 +1,161 @@
+"""Trunks that other people trained, from Hugging Face transformers or timm: "hf:NAME_OR_FOLDER" and "timm:NAME".
+
+Each has its own idea of an image: a size, a mean and a deviation. The rest of this package prepares images in one way
+for all networks, so that the trunk itself turns them into what its model was trained on. Nothing is cropped, since
+findings may lie at the edge: the whole image is resized to the size that the model has seen.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bomd.data.batches import SCALES
+from bomd.errors import InputError
+from bomd.progress import say
+
+LIBRARIES = ("hf", "timm")
+OWN_WEIGHTS = "imagenet"  # what `fit.weights` says unless told otherwise: whatever the model comes with
+
+Resampling = Literal["nearest-exact", "bilinear", "bicubic"]
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a model takes for an image.
+
+    Attributes:
+        channels: 1 or 3.
+        height: In pixels; so is `width`.
+        mean: Of each channel, after a value from 0 to 1 was multiplied by `scale`.
+        deviation: Of each channel, likewise.
+    """
+
+    channels: int
+    height: int
+    width: int
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+    resampling: Resampling = "bilinear"
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        good = self.channels in SCALES and len(self.mean) == len(self.deviation) == self.channels
+        if not good or min(self.height, self.width) < 1 or min(self.deviation) <= 0:
+            raise InputError(f"No network takes such images: {self}.")
+
+
+class BorrowedTrunk(nn.Module):
+    """A model behind the step that makes its images out of ours.
+
+    Attributes:
+        definition: What makes the model again, without its weights; fits into JSON.
+        sight: What it takes for an image.
+    """
+
+    given_mean: Tensor
+    given_deviation: Tensor
+    wanted_mean: Tensor
+    wanted_deviation: Tensor
+
+    def __init__(self, model: nn.Module, sight: Sight, definition: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.model, self.sight = model, sight
+        self.definition = {**definition, "sight": asdict(sight)}
+        came = torch.tensor(SCALES[sight.channels], dtype=torch.float64)
+        for name, values in {
+            "given_mean": came[:, 0],
+            "given_deviation": came[:, 1],
+            "wanted_mean": torch.tensor(sight.mean, dtype=torch.float64) / sight.scale,
+            "wanted_deviation": torch.tensor(sight.deviation, dtype=torch.float64) / sight.scale,
+        }.items():
+            self.register_buffer(name, values.float()[:, None, None], persistent=False)  # no weight of the model
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, channels, H, W) images, normalised as for any network, to (B, F) features."""
+        return cast(Tensor, self.model(self.fit(images)))
+
+    def fit(self, images: Tensor) -> Tensor:
+        """(B, channels, height, width) the same images as the model wants them."""
+        plain = images * self.given_deviation + self.given_mean  # from 0 to 1
+        size = (self.sight.height, self.sight.width)
+        if tuple(plain.shape[-2:]) != size:
+            smooth = self.sight.resampling != "nearest-exact"
+            plain = F.interpolate(plain, size, mode=self.sight.resampling, antialias=smooth)
+            plain = plain.clamp(0, 1)  # bicubic curves swing past the brightest and the darkest pixel
+        return (plain - self.wanted_mean) / self.wanted_deviation
+
+    def stages(self) -> Sequence[nn.Module]:
+        """What makes the model's maps (B, C, h, w), from fine to coarse; nothing where it has tokens instead."""
+        return cast(Sequence[nn.Module], getattr(self.model, "stages", ()))
+
+
+def is_borrowed(name: str) -> bool:
+    """Whether this names a model of other people."""
+    library, colon, where = name.partition(":")
+    return library in LIBRARIES and bool(colon and where)
+
+
+def borrow(name: str, weights: Any = OWN_WEIGHTS) -> BorrowedTrunk:
+    """Open a model of other people.
+
+    Args:
+        name: "hf:" and a folder or a name at the hub, or "timm:" and a name.
+        weights: "imagenet" for the model's own, whatever images they were learnt from, or "none" for random ones.
+    """
+    if weights not in (OWN_WEIGHTS, "none", None):
+        raise InputError(f"fit.weights is {str(weights)!r}, but {name} brings its own: leave it out, or set 'none'.")
+    trained = weights == OWN_WEIGHTS
+    library, _, where = name.partition(":")
+    if library == "timm":
+        from bomd.networks import timm_models
+
+        model, sight, definition = timm_models.open_model(where, trained)
+    else:
+        from bomd.networks import hugging_face
+
+        model, sight, definition = hugging_face.open_model(where, trained)
+    return BorrowedTrunk(model, sight, definition)
+
+
+def rebuild(definition: Mapping[str, Any]) -> BorrowedTrunk:
+    """A trunk with random weights, as a saved model describes it; nothing is read from anywhere."""
+    try:
+        library, place = definition["library"], dict(definition["sight"])
+        sight = Sight(**{**place, "mean": tuple(place["mean"]), "deviation": tuple(place["deviation"])})
+        if library == "timm":
+            from bomd.networks import timm_models
+
+            model = timm_models.make_model(definition["name"])
+        else:
+            from bomd.networks import hugging_face
+
+            model = hugging_face.make_model(definition["config"], sight)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"The model's backbone is described in a way that this bomd does not know: {error}."
+        ) from error
+    return BorrowedTrunk(model, sight, definition)
+
+
+@torch.no_grad()
+def feature_size_of(trunk: BorrowedTrunk) -> int:
+    """F, the length of the feature vector, as one empty image shows it."""
+    sight, was_training = trunk.sight, trunk.training
+    found = trunk.eval()(torch.zeros(1, sight.channels, sight.height, sight.width))
+    trunk.train(was_training)
+    if found.ndim != 2:
+        raise InputError(f"The model gives features of shape {tuple(found.shape)}, not one vector for an image.")
+    return int(found.shape[1])
+
+
+@functools.cache
+def announce(text: str) -> None:
+    """Say it once, however many networks are built."""
+    say(text)
