@@ -342,7 +342,8 @@ SECOND = """### Once or twice, long or short
 
 Two seeds each: phantoms of another seed (their other hospital) and 30 % of the NIH patients, held out, by other seeds.
 *effort* and *second* are epochs of the first and second pair as shares of the classifier's. Where nothing else is said:
-folds 2, effort 1, second 0 (nobody is asked again), soften true. Effort and second of 0.6 won on both sets, and not to soften under report mining won on phantoms.
+folds 2, effort 1, second 0 (nobody is asked again), soften true. Effort and second of 0.6 won on both sets, and not to
+soften under report mining won on phantoms.
 """
 LIMITS = """
 ## What to know about these rows

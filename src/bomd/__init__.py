@@ -44,14 +44,14 @@ _PLACES = {
     "estimate_rates": "clean.rates",
     "form_opinion": "clean.opinion",
     "judge": "clean.posterior",
-    "load": "learn.model",
+    "load": "models.model",
     "nearest_images": "clean.graph",
     "ranking_loss": "describe.ranking",
     "relabel": "clean.relabel",
-    "run": "measure.experiment",
+    "run": "experiments.experiment",
     "scores_of": "clean.detect",
     "vote": "clean.vote",
-    "write_report": "measure.report",
+    "write_report": "reports.report",
 }
 
 _COMPUTING = ("audit", "load", "nearest_images", "ranking_loss", "run")  # PyTorch is loaded with these
