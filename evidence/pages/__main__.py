@@ -1,4 +1,4 @@
-"""`python -m evidence.pages`: write every table and page that follows from results/ and from the code; nothing is run."""
+"""`python -m evidence.pages`: write every table and page that follows from results/ and the code; nothing is run."""
 
 from __future__ import annotations
 
