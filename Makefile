@@ -6,7 +6,7 @@ JOBS ?= 2
 # uv does not read pip's settings, so a folder of local wheels that pip knows of is handed on.
 UV := UV_FIND_LINKS="$${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}" $(BIN)/uv pip install --quiet --python $(BIN)/python
 
-.PHONY: demo test check lowest bench methods tuning results records docs clean
+.PHONY: demo test check lowest bench methods tuning results records pages docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/bomd demo
@@ -69,12 +69,15 @@ results: $(VENV)/.demo
 records: $(VENV)/.demo
 	$(BIN)/python -m evidence.records
 
+# Every table and page that follows from the records and the code, without any run.
+pages: $(VENV)/.dev
+	$(BIN)/python -m evidence.pages
+
 # The documentation; with DATA=folder of the label files the counts of the datasets are taken anew as well.
 docs: $(VENV)/.dev
 	$(BIN)/python -m evidence.pages.datasets $(DATA)
 	$(BIN)/python -m evidence.pages.how_it_works
-	$(BIN)/python -m evidence.pages.reference
-	$(BIN)/python -m evidence.pages.reproduced
+	$(BIN)/python -m evidence.pages
 	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
 $(VENV)/bin/uv:

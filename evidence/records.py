@@ -14,6 +14,9 @@ from evidence import RESULTS
 
 ENDING = ".jsonl.bz2"
 ENDINGS = (ENDING, ".jsonl.gz", ".jsonl")
+# Experiments of few runs, each of which has a row in NAME.csv. Of others there are means and comparisons; `bomd tables`
+# writes the rows of their runs, too.
+EVERY_RUN = ("demo", "demo-short", "demo-clean", "nih-small")
 
 
 def file_of(name: str, results: Path = RESULTS) -> Path:

@@ -51,5 +51,9 @@ def filled(page: str) -> str:
     return re.sub(r"<!-- audit-ranking -->.*<!-- /audit-ranking -->", lambda _: block, page, flags=re.DOTALL)
 
 
-if __name__ == "__main__":
+def main() -> None:
     write_text(PAGE, filled(PAGE.read_text(encoding="utf-8")))
+
+
+if __name__ == "__main__":
+    main()

@@ -145,11 +145,8 @@ PART = [  # the images that the experiments of this project ran on
 ]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, nargs="?", help="holds labels/, and perhaps nih/ and openi/")
-    data = parser.parse_args().data
-    progress.enable()
+def main(data: Path | None = None) -> None:
+    """Count anew where the data is here, and write the page."""
     if data is not None:
         write_text(COUNTS, as_csv(read_all(data)))
     write_text(PAGE, page(rows_of(COUNTS), rows_of(BESIDE)))
@@ -363,4 +360,7 @@ def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], sides: str) ->
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, nargs="?", help="holds labels/, and perhaps nih/ and openi/")
+    progress.enable()
+    main(parser.parse_args().data)

@@ -25,8 +25,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=Path, default=ROOT / "runs")
     runs = parser.parse_args().runs
-    replace_between("demo-results", summary("demo"))
+    write_numbers()
     draw_flagged(next(iter(sorted(runs.glob("demo/bomd-plus/seed0-*")))))
+
+
+def write_numbers() -> None:
+    replace_between("demo-results", summary("demo"))
 
 
 def replace_between(name: str, text: str) -> None:
