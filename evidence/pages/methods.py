@@ -11,14 +11,13 @@ from bomd.experiments.comparison import (
     BASELINE,
     HELD_OUT_TESTS,
     MISSING,
-    NO_NOISE,
     REFERENCE,
     Comparison,
     compare,
     markdown,
-    noise_name,
     write_comparison,
 )
+from bomd.experiments.noise import NO_NOISE, noise_name
 from bomd.files import write_text
 from bomd.methods import METHODS
 from bomd.methods.describe import describe

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from bomd.config import Config, parse
 from bomd.errors import InputError
 from bomd.experiments.benchmark import Record, effective
-from bomd.experiments.comparison import NO_NOISE, noise_name
+from bomd.experiments.noise import NO_NOISE, noise_name
 from bomd.files import fingerprint
 from bomd.measure.significance import Sample
 from bomd.methods import METHODS

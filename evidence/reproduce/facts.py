@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from bomd.config import Config
 from bomd.experiments.benchmark import Record
-from bomd.experiments.comparison import noise_name
+from bomd.experiments.noise import noise_name
 from bomd.experiments.plan import configure, cost, factor
 from bomd.experiments.summary import differing, flatten, show_seconds
 from bomd.methods import METHODS

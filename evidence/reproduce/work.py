@@ -14,7 +14,8 @@ from bomd.config import Config
 from bomd.errors import InputError
 from bomd.experiments import workers
 from bomd.experiments.benchmark import add_records, run_all
-from bomd.experiments.comparison import add_results, noise_name
+from bomd.experiments.comparison import add_results
+from bomd.experiments.noise import noise_name
 from bomd.experiments.plan import configure
 from bomd.typed import nearest
 from evidence.records import file_of, records_of

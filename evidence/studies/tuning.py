@@ -25,7 +25,8 @@ from bomd import recipes
 from bomd.config import Config
 from bomd.errors import InputError
 from bomd.experiments.benchmark import record_of, run_all, write_csv
-from bomd.experiments.comparison import auc, noise_name
+from bomd.experiments.comparison import auc
+from bomd.experiments.noise import noise_name
 from bomd.experiments.plan import configure
 from bomd.files import write_text
 from bomd.methods import METHODS

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from bomd.experiments.comparison import HELD_OUT, auc, compare, entry_rows, markdown, noise_name, write_results
+from bomd.experiments.comparison import HELD_OUT, auc, compare, entry_rows, markdown, write_results
+from bomd.experiments.noise import noise_name
 from bomd.measure.significance import Sample, welch_test, z_test
 
 NOISE = {"kind": "symmetric", "rows": 0.4, "labels": 0.4}
@@ -168,6 +169,8 @@ def test_held_out_patients_are_judged_by_labels_before_noise() -> None:
         (NOISE, "(0.4, 0.4)"),
         ({**NOISE, "share": 0.15}, "(0.4, 0.4) share=0.15"),
         ({"kind": "missing", "rate": 0.3}, "missing rate=0.3"),
+        ({**NOISE, "seed": 3}, "(0.4, 0.4)"),
+        ({"kind": "symmetric"}, "symmetric"),
     ],
 )
 def test_noise_is_named_as_in_the_paper(noise: dict[str, Any], name: str) -> None:

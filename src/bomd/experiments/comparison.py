@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bomd.experiments.benchmark import Record, add_records, effective, write_csv, write_tables
+from bomd.experiments.noise import NO_NOISE, noise_name
 from bomd.experiments.plan import REFERENCE as REFERENCE
 from bomd.experiments.summary import differing, flatten, number, show_seconds
 from bomd.files import beside, locked, write_text
@@ -19,7 +20,6 @@ from bomd.measure.significance import SURE, Sample, verdict, welch_test, z_test
 from bomd.runs import Run
 
 BASELINE = "bce"  # the row whose image presentations are the unit
-NO_NOISE = "no noise"
 HELD_OUT = "held-out patients"
 HELD_OUT_TESTS = ("validation before noise", "validation")  # labels before noise was added, where it was
 MISSING, UNDEFINED = "missing", "–"
@@ -95,18 +95,6 @@ def auc(record: Record, test: str) -> float | None:
     tests = record["result"]["tests"]
     names = [name for name in HELD_OUT_TESTS if name in tests] if test == HELD_OUT else [test]
     return number(tests.get(names[0]), "mean_auc") if names else None
-
-
-def noise_name(noise: dict[str, Any]) -> str:
-    """The noise of a run as the paper writes it, (rows, labels), with whatever else was set."""
-    rest = dict(noise)
-    kind, rows, labels = rest.pop("kind", "none"), rest.pop("rows", None), rest.pop("labels", None)
-    if kind == "none" or 0 in (rows, labels):
-        return NO_NOISE
-    parts = [] if kind == "symmetric" else [str(kind)]
-    if isinstance(rows, int | float) and isinstance(labels, int | float):
-        parts.append(f"({rows:g}, {labels:g})")
-    return " ".join([*parts, *(f"{key}={value}" for key, value in rest.items())])
 
 
 def write_results(records: Sequence[Record], path: Path, reference: str = REFERENCE) -> None:

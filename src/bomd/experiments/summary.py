@@ -14,6 +14,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from bomd.errors import InputError
+from bomd.experiments.noise import noise_level, noise_name
+from bomd.methods.describe import tables_of
 from bomd.runs import Run
 
 VALIDATION = "validation"  # patients held out of the training set: their labels may be wrong
@@ -96,29 +98,17 @@ def gather(runs: Sequence[Run]) -> list[Group]:
 
 def _gather_data(data: str, runs: Sequence[Finished]) -> list[Group]:
     """Group the runs of the same images by noise and method."""
-    from bomd.experiments.comparison import noise_name  # here, since it brings PyTorch along
-
     settings = {_key(_method_settings(run)): _method_settings(run) for run in runs}
     labels = _labels(settings, "method")
     found: dict[tuple[str, str], list[Finished]] = {}
     for run in runs:
-        settings_of_noise = _without_seeds(run.config.get("noise") or {})
-        noise = noise_name(settings_of_noise) or str(settings_of_noise["kind"])
+        noise = noise_name(run.config.get("noise") or {})
         found.setdefault((noise, labels[_key(_method_settings(run))]), []).append(run)
     several = len({noise for noise, _ in found}) > 1
     return [
         Group(data, noise, f"{data}, {noise}" if several else data, label, tuple(members))
         for (noise, label), members in found.items()
     ]
-
-
-def noise_level(noise: Mapping[str, Any]) -> tuple[bool, str, float, float]:
-    """Sorts the noise of runs: none first, then by kind and whatever else was set, by rows and by labels."""
-    rows, labels = number(noise, "rows"), number(noise, "labels")
-    if noise.get("kind", "none") == "none" or 0 in (rows, labels):
-        return False, "", 0.0, 0.0
-    rest = {key: value for key, value in noise.items() if key not in ("rows", "labels", "seed")}
-    return True, _key(rest), rows or 0.0, labels or 0.0
 
 
 def summary_rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -330,8 +320,6 @@ def _data_settings(run: Finished) -> dict[str, Any]:
 
 def _method_settings(run: Finished) -> dict[str, Any]:
     """Settings that the method sees; those of other methods in the same recipe do not matter."""
-    from bomd.methods.describe import tables_of  # here, since it brings PyTorch along
-
     kept = {key: value for key, value in run.config.items() if key not in (*DATA, "noise", "settings")}
     method, tables = str(run.config["method"]), run.config.get("settings") or {}
     own = {key: value for table in tables_of(method) for key, value in tables.get(table, {}).items()}
