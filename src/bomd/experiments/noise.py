@@ -11,14 +11,15 @@ NO_NOISE = "no noise"
 
 def noise_name(noise: Mapping[str, Any]) -> str:
     """The noise of a run as the paper writes it, (rows, labels), with whatever else was set but its seed."""
-    rest = {key: value for key, value in noise.items() if key != "seed"}
-    kind, rows, labels = rest.pop("kind", "none"), rest.pop("rows", None), rest.pop("labels", None)
+    rest = {key: value for key, value in noise.items() if key not in ("kind", "seed")}
+    kind, rows, labels = noise.get("kind", "none"), noise.get("rows"), noise.get("labels")
     if kind == "none" or 0 in (rows, labels):
         return NO_NOISE
-    parts = [] if kind == "symmetric" else [str(kind)]
+    parts = [str(kind)]
     if isinstance(rows, int | float) and isinstance(labels, int | float):
-        parts.append(f"({rows:g}, {labels:g})")
-    return " ".join([*parts, *(f"{key}={value}" for key, value in rest.items())]) or str(kind)
+        parts = [*parts[kind == "symmetric" :], f"({rows:g}, {labels:g})"]
+        del rest["rows"], rest["labels"]
+    return " ".join([*parts, *(f"{key}={value}" for key, value in rest.items())])
 
 
 def noise_level(noise: Mapping[str, Any]) -> tuple[bool, str, float, float]:
