@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import statistics
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
+from bomd.experiments import tables
 from bomd.experiments.recorded import Record
 from bomd.experiments.sheet import markdown_table
-from bomd.experiments.tables import write_tables
 from bomd.files import write_text
 from bomd.measure.result import HELD_OUT, VALIDATION
 from bomd.measure.significance import Sample, show
@@ -33,9 +31,7 @@ def main() -> None:
 
 def summary(name: str) -> str:
     """The mean and spread of an experiment over seeds, as the tables beside its records have them."""
-    with tempfile.TemporaryDirectory() as folder:
-        write_tables(records_of(name), Path(folder) / f"{name}.jsonl")
-        return (Path(folder) / f"{name}.md").read_text(encoding="utf-8")
+    return tables.summary([row for record in records_of(name) for row in tables.run_rows(record)])
 
 
 def spread(values: Iterable[float | None]) -> str:

@@ -34,7 +34,10 @@ def write(
         stem = stem_of(name, one.name)
         stems.append(stem)
         if isinstance(one, Drawing):
-            texts = {".csv.bz2" if one.packed else ".csv": to_csv(one.numbers.heads, one.numbers.rows), ".md": _described(one, facts, stem)}
+            texts = {
+                ".csv.bz2" if one.packed else ".csv": to_csv(one.numbers.heads, one.numbers.rows),
+                ".md": _described(one, facts, stem),
+            }
             files += _write_pictures(one, folder, stem, [form for form in (".svg", ".png") if form in forms])
         else:
             about = facts if one.ours else ()
