@@ -52,8 +52,9 @@ def _read(value: Any, hint: Any, where: str) -> Any:
         return _read_dataclass(value, hint, where)
     origin = typing.get_origin(hint) or hint
     if origin is dict:
-        if isinstance(value, list):  # pairs, as test sets list why findings are left out
-            value = {item.get("name"): item.get("reason") for item in value if isinstance(item, dict)}
+        if isinstance(value, list) and inner and inner[1] is str:  # as test sets list why findings are left out
+            pairs_of = [_fitting(item, dict, f"{where}[{place}]") for place, item in enumerate(value)]
+            value = {str(item.get("name")): item.get("reason") for item in pairs_of}
         pairs = _fitting(value, dict, where).items()
         return {name: _read(item, inner[1], _inside(where, name)) for name, item in pairs} if inner else value
     if origin is tuple:

@@ -47,7 +47,7 @@ def better(grid: Grid, test: str, method: str, sign: int = 1) -> dict[str, list[
     Every page, HTML or Markdown, goes by this.
     """
     places: dict[str, list[str]] = {}
-    for label in grid.methods:
+    for label in sorted(grid.methods):
         for noise in grid.noises:
             group = grid.groups.get((label, noise))
             if group is not None and grid.verdict(group, method, test) == sign:

@@ -56,7 +56,7 @@ class Environment:
         return f"{self.device}, torch {self.versions.get('torch')}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Record:
     """What is kept of a finished run.
 
@@ -67,8 +67,8 @@ class Record:
     """
 
     written: Mapping[str, Any]
-    file: str
-    directory: Path | None = None
+    file: str = field(compare=False)
+    directory: Path | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, run: Run) -> Record:
