@@ -8,7 +8,7 @@ from typing import Any
 
 from bomd.experiments.comparison import markdown, write_comparison
 from bomd.experiments.grid import BASELINE, Grid, arrange
-from bomd.experiments.noise import NO_NOISE, noise_name
+from bomd.experiments.noise_names import NO_NOISE, noise_name
 from bomd.experiments.plan import REFERENCE
 from bomd.experiments.recorded import Environment, Record
 from bomd.experiments.sheet import MISSING, markdown_table

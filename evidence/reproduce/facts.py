@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from bomd.config import Config
 from bomd.experiments.identity import chosen_of, differing
-from bomd.experiments.noise import noise_name
+from bomd.experiments.noise_names import noise_name
 from bomd.experiments.plan import configure, cost, factor
 from bomd.experiments.recorded import Record
 from bomd.measure.significance import show_seconds

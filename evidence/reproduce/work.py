@@ -15,7 +15,7 @@ from bomd.errors import InputError
 from bomd.experiments import workers
 from bomd.experiments.benchmark import run_all
 from bomd.experiments.identity import identity
-from bomd.experiments.noise import noise_name
+from bomd.experiments.noise_names import noise_name
 from bomd.experiments.plan import configure
 from bomd.experiments.recorded import add_records
 from bomd.experiments.tables import add_results

@@ -25,7 +25,7 @@ from bomd import recipes
 from bomd.config import Config
 from bomd.errors import InputError
 from bomd.experiments.benchmark import run_all
-from bomd.experiments.noise import noise_name
+from bomd.experiments.noise_names import noise_name
 from bomd.experiments.plan import configure
 from bomd.experiments.recorded import record_of
 from bomd.experiments.sheet import MISSING, markdown_table, rows_to_csv

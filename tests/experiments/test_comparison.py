@@ -10,7 +10,7 @@ import pytest
 
 from bomd.experiments.comparison import entry_rows, markdown
 from bomd.experiments.grid import Grid, arrange
-from bomd.experiments.noise import noise_name
+from bomd.experiments.noise_names import noise_name
 from bomd.experiments.recorded import Record
 from bomd.experiments.tables import write_results
 from bomd.measure.result import HELD_OUT

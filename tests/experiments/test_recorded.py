@@ -12,6 +12,7 @@ import pytest
 
 from bomd import cli
 from bomd.errors import InputError
+from bomd.experiments import identity as identities
 from bomd.experiments.identity import identity
 from bomd.experiments.recorded import Record
 from bomd.experiments.summary import summary_table
@@ -158,3 +159,13 @@ def test_a_run_directory_and_its_record_are_the_same_run(tmp_path: Path) -> None
     assert record.identity == records_of("demo")[3].identity == identity(run.config())
     assert record.place == "demo/bomd/seed0-abc"
     assert summary_table([run]).row_count == 1
+
+
+def test_a_setting_that_is_added_later_makes_no_other_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = records_of("demo")[3].written["config"]
+    before = identity(config)
+    usual = identities._defaults()
+    later = usual | {"fit": usual["fit"] | {"added": 0.5}, "more": {"also": 1}}
+    monkeypatch.setattr(identities, "_defaults", lambda: later)
+    assert identity(config) == before
+    assert identity({**config, "fit": config["fit"] | {"added": 0.6}}) != before

@@ -8,7 +8,7 @@ from typing import Any
 
 from bomd.config import Config
 from bomd.errors import InputError
-from bomd.experiments.noise import noise_name
+from bomd.experiments.noise_names import noise_name
 from bomd.experiments.plan import configure, grid
 from bomd.experiments.recorded import Record
 from bomd.experiments.sheet import Mean

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from bomd.experiments.identity import apart, chosen_of, differing, names_of
-from bomd.experiments.noise import noise_level, noise_name
+from bomd.experiments.noise_names import noise_level, noise_name
 from bomd.experiments.recorded import Record
 from bomd.measure.result import HELD_OUT, held_out
 from bomd.measure.significance import Sample, verdict

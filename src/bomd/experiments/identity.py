@@ -15,7 +15,7 @@ from typing import Any
 
 from bomd import outside
 from bomd.config import Config
-from bomd.experiments.noise import NO_NOISE, noise_name
+from bomd.experiments.noise_names import NO_NOISE, noise_name
 from bomd.files import fingerprint
 from bomd.methods import METHODS
 from bomd.methods.describe import describe, tables_of
@@ -34,8 +34,14 @@ DATA = (  # settings that decide which images are learnt from and how they are t
 
 
 def identity(config: Mapping[str, Any]) -> str:
-    """The same for every run of the same experiment, planned or recorded, wherever it was done."""
-    return fingerprint(_as_floats(decisive(config)))
+    """The same for every run of the same experiment, planned or recorded, wherever it was done.
+
+    What is as it is by default does not count, so that a setting which is added later makes no other runs of old ones.
+    """
+    found = decisive(config)
+    usual = _defaults() | {"settings": _defaults_of(found["method"])}
+    named = [found.get(key) for key in ("name", "method", "seed")]
+    return fingerprint(_as_floats([named, _changed(found, usual)]))
 
 
 def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,6 +104,19 @@ def _filled(defaults: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[st
     """Settings with the defaults of those that are not there, table by table."""
     tables = [key for key, value in settings.items() if isinstance(value, Mapping) and defaults.get(key)]
     return {**defaults, **settings, **{key: _filled(defaults[key], settings[key]) for key in tables}}
+
+
+def _changed(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """What is not as it is by default."""
+    kept = {}
+    for key, value in settings.items():
+        usual = defaults.get(key)
+        if isinstance(value, Mapping) and isinstance(usual, Mapping):
+            value = _changed(value, usual)
+            usual = {}
+        if value != usual:
+            kept[key] = value
+    return kept
 
 
 @functools.cache

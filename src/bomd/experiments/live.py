@@ -18,7 +18,7 @@ from rich.text import Text
 from bomd import progress
 from bomd.config import Config
 from bomd.experiments.identity import chosen_of, differing
-from bomd.experiments.noise import noise_name
+from bomd.experiments.noise_names import noise_name
 from bomd.measure.result import Result
 from bomd.measure.significance import Sample, show, show_seconds
 

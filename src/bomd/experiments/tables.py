@@ -9,7 +9,7 @@ from typing import Any
 from bomd.errors import InputError
 from bomd.experiments.comparison import write_comparison
 from bomd.experiments.grid import arrange
-from bomd.experiments.noise import NO_NOISE, noise_name
+from bomd.experiments.noise_names import NO_NOISE, noise_name
 from bomd.experiments.plan import REFERENCE
 from bomd.experiments.recorded import Record, add_records
 from bomd.experiments.sheet import markdown_table, rows_to_csv

@@ -254,10 +254,11 @@ def _trained(group: Group, by: str) -> Point:
     config, result = group.first.config, group.first.result
     images = f"{result.images['train']:,} images"
     held = "Nobody was held out, so no score on this page says how good the flags are."
-    if not result.images_presented:
-        what = "Probabilities that were given" if config.method == "probabilities" else "Features that were given"
-        return _point(f"{by}No network was trained.", f"{what} judge the labels of the {images}. {held}")
     backbone, weights, size = config.fit.get("backbone"), config.fit.get("weights"), config.images.get("size")
+    if not result.images_presented:
+        kinds = {"probabilities": "Probabilities that were given", "frozen": f"Frozen features of {backbone}"}
+        what = kinds.get(config.method, "Features that were given")
+        return _point(f"{by}No network was trained.", f"{what} judge the labels of the {images}. {held}")
     network = f"The network is {backbone}" if backbone else ""
     network += f", which started from {weights} weights" if network and weights else ""
     network += f"; it saw images of {size} × {size} pixels" if network and size else ""
