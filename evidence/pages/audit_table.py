@@ -6,8 +6,8 @@ import csv
 import re
 import statistics
 
-from bomd.experiments.sheet import markdown_table
 from bomd.files import write_text
+from bomd.reports.sheet import markdown_table
 from evidence import DOCS, RESULTS
 
 PAGE, RANKINGS = DOCS / "ten-minutes.md", RESULTS / "opinions.csv"

@@ -6,16 +6,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bomd.experiments.comparison import markdown, write_comparison
 from bomd.experiments.grid import BASELINE, Grid, arrange
 from bomd.experiments.noise_names import NO_NOISE, noise_name
 from bomd.experiments.plan import REFERENCE
 from bomd.experiments.recorded import Environment, Record
-from bomd.experiments.sheet import MISSING, markdown_table
 from bomd.files import write_text
 from bomd.measure.result import HELD_OUT, held_out
 from bomd.methods import METHODS
 from bomd.methods.describe import describe
+from bomd.reports.comparison import markdown, write_comparison
+from bomd.reports.sheet import MISSING, markdown_table
 from bomd.tables import NO_FINDING
 from evidence import DOCS, RESULTS
 from evidence.records import records_of

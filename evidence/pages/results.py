@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
-from bomd.experiments import tables
 from bomd.experiments.recorded import Record
-from bomd.experiments.sheet import markdown_table
 from bomd.files import write_text
 from bomd.measure.result import HELD_OUT, VALIDATION
 from bomd.measure.significance import Sample, show
+from bomd.reports import tables
+from bomd.reports.sheet import markdown_table
 from bomd.tables import NO_FINDING
 from evidence import DOCS
 from evidence.records import records_of

@@ -16,9 +16,9 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from scipy.stats import t as student  # type: ignore[import-untyped]
 
-from bomd.experiments.sheet import markdown_table
 from bomd.files import write_text
 from bomd.measure.significance import Sample, show
+from bomd.reports.sheet import markdown_table
 from evidence import DOCS, RESULTS
 from evidence.records import records_of
 from evidence.studies.opinions import BINS, spelt

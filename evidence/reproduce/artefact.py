@@ -11,8 +11,8 @@ from bomd.config import Config, parse
 from bomd.errors import InputError
 from bomd.experiments.identity import identity
 from bomd.experiments.recorded import Record
-from bomd.experiments.sheet import Sheet
 from bomd.methods import METHODS
+from bomd.reports.sheet import Sheet
 from bomd.runs import Run
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from bomd.errors import InputError
 from bomd.experiments.plan import configure
-from bomd.experiments.sheet import Cell, Mean, Sheet
 from bomd.measure.significance import Sample
 from bomd.recipes import find_recipe
+from bomd.reports.sheet import Cell, Mean, Sheet
 from evidence.reproduce.artefact import Setting, key_of
 
 FILE = Path(__file__).with_name("paper.csv")

@@ -18,7 +18,7 @@ from bomd.experiments.identity import identity
 from bomd.experiments.noise_names import noise_name
 from bomd.experiments.plan import configure
 from bomd.experiments.recorded import add_records
-from bomd.experiments.tables import add_results
+from bomd.reports.tables import add_results
 from bomd.typed import nearest
 from evidence.records import file_of, records_of
 from evidence.reproduce import ARTEFACTS

@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from bomd.experiments.sheet import Sheet, escape, to_csv, to_latex, to_markdown
 from bomd.files import read_json, replacing, write_json, write_text
+from bomd.reports.sheet import Sheet, escape, to_csv, to_latex, to_markdown
 from evidence.reproduce.artefact import Drawing
 
 INDEX = "index.json"

@@ -28,9 +28,9 @@ from bomd.experiments.benchmark import run_all
 from bomd.experiments.noise_names import noise_name
 from bomd.experiments.plan import configure
 from bomd.experiments.recorded import record_of
-from bomd.experiments.sheet import MISSING, markdown_table, rows_to_csv
 from bomd.files import write_text
 from bomd.methods import METHODS
+from bomd.reports.sheet import MISSING, markdown_table, rows_to_csv
 from bomd.runs import Run, locate
 from evidence import RESULTS
 

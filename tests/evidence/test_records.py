@@ -10,8 +10,8 @@ import pytest
 
 from bomd.errors import InputError
 from bomd.experiments.recorded import Record, read_records
-from bomd.experiments.tables import add_results
 from bomd.files import write_text
+from bomd.reports.tables import add_results
 from evidence import RESULTS, records
 
 

@@ -26,13 +26,13 @@ from bomd.experiments.benchmark import run_all
 from bomd.experiments.live import Board, cells_of
 from bomd.experiments.plan import announce, check_reference, configure, grid
 from bomd.experiments.recorded import Record, add_records, read_records
-from bomd.experiments.summary import summary_table
-from bomd.experiments.tables import add_results, write_tables
 from bomd.experiments.workers import Event, visible_gpus, work
 from bomd.files import write_json
 from bomd.learn.steps import Steps
 from bomd.measure.result import Result
 from bomd.methods import METHODS
+from bomd.reports.summary import summary_table
+from bomd.reports.tables import add_results, write_tables
 from bomd.saved import read_as
 
 

@@ -15,10 +15,10 @@ from bomd.errors import InputError
 from bomd.experiments import identity as identities
 from bomd.experiments.identity import identity
 from bomd.experiments.recorded import Record
-from bomd.experiments.summary import summary_table
-from bomd.experiments.tables import run_rows
 from bomd.files import write_json
 from bomd.measure.result import Result
+from bomd.reports.summary import summary_table
+from bomd.reports.tables import run_rows
 from bomd.runs import Run
 from bomd.saved import read_as
 from evidence.records import names, records_of

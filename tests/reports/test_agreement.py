@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bomd.experiments.comparison import markdown
 from bomd.experiments.grid import arrange
 from bomd.experiments.recorded import Record
 from bomd.measure.significance import SURE
+from bomd.reports.comparison import markdown
 from bomd.reports.report import write_report
 from tests.reports.test_report import LEVELS, Page, write_grid
 

@@ -30,12 +30,12 @@ from bomd.experiments.records import (
     load_predictions,
     save_predictions,
 )
-from bomd.experiments.summary import gather, groups_of, summary_table
 from bomd.files import fingerprint, write_json
 from bomd.measure import paired
 from bomd.reports import figures, gallery, noise_curves, report
 from bomd.reports.noise_curves import Judged, compare, judge, panels
 from bomd.reports.report import write_report
+from bomd.reports.summary import gather, groups_of, summary_table
 from bomd.reports.words import in_words
 from bomd.runs import Run, write_lines
 from bomd.tables import NO_FINDING, Flags, LabelTable, Opinion

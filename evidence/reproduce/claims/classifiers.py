@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from bomd.experiments.plan import configure
-from bomd.experiments.sheet import Mean
 from bomd.measure.result import HELD_OUT
 from bomd.methods import METHODS as KNOWN
+from bomd.reports.sheet import Mean
 from evidence.reproduce import paper
 from evidence.reproduce.artefact import Material, UnsuitableError
 from evidence.reproduce.claims.words import NO_RUNS, Claim, count, gap, surely_above

@@ -6,8 +6,8 @@ import math
 from functools import partial
 
 from bomd.experiments.recorded import Record
-from bomd.experiments.sheet import Mean
 from bomd.measure.result import Result
+from bomd.reports.sheet import Mean
 from evidence.reproduce import ARTEFACTS
 from evidence.reproduce.artefact import Material
 from evidence.reproduce.claims.words import NO_RUNS, Claim, count, measured, over_grid

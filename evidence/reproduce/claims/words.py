@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bomd.experiments.recorded import Record
-from bomd.experiments.sheet import Mean
 from bomd.measure.significance import Sample, welch_test
+from bomd.reports.sheet import Mean
 from evidence.reproduce.artefact import Material
 from evidence.reproduce.figures.gather import NOISES, show_noise
 from evidence.reproduce.tables.entries import mean

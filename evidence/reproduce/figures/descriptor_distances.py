@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bomd.config import Config
-from bomd.experiments.sheet import Cell, Sheet
 from bomd.measure.result import ClassDistances, Distance, Result, Space
 from bomd.measure.significance import Sample
+from bomd.reports.sheet import Cell, Sheet
 from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting
 from evidence.reproduce.figures import gather
 from evidence.reproduce.figures.gather import NO_NOISE, Done

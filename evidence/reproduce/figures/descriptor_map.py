@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from bomd.config import Config
 from bomd.errors import InputError
-from bomd.experiments.sheet import Cell, Sheet
 from bomd.files import read_arrays, read_text
+from bomd.reports.sheet import Cell, Sheet
 from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting
 from evidence.reproduce.figures import gather
 from evidence.reproduce.figures.gather import NO_NOISE

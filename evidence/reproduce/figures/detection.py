@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from bomd.config import Config
-from bomd.experiments.sheet import Cell, Sheet
 from bomd.measure.quality import Detection
 from bomd.measure.significance import Sample
+from bomd.reports.sheet import Cell, Sheet
 from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting
 from evidence.reproduce.figures import gather
 from evidence.reproduce.figures.gather import BY_IMPORTANCE, NOISES, Done, Noise

@@ -11,9 +11,9 @@ from bomd.errors import InputError
 from bomd.experiments.noise_names import noise_name
 from bomd.experiments.plan import configure, grid
 from bomd.experiments.recorded import Record
-from bomd.experiments.sheet import Mean
 from bomd.measure.result import Result
 from bomd.measure.significance import Sample
+from bomd.reports.sheet import Mean
 from evidence.reproduce.artefact import Material, Setting, key_of
 
 LEVELS = (0.2, 0.4, 0.6)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bomd.config import Config
-from bomd.experiments.sheet import Cell, Sheet
 from bomd.measure.result import Labels, Result
 from bomd.measure.significance import Sample
+from bomd.reports.sheet import Cell, Sheet
 from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting
 from evidence.reproduce.figures import gather
 from evidence.reproduce.figures.gather import BY_IMPORTANCE, Done, Noise

@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 
 from bomd.config import Config
-from bomd.experiments.sheet import Cell, Mean, Sheet
 from bomd.measure.quality import histogram_distance
 from bomd.measure.result import LabelSums, Result
 from bomd.measure.significance import Sample
+from bomd.reports.sheet import Cell, Mean, Sheet
 from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting
 from evidence.reproduce.figures import gather
 from evidence.reproduce.figures.gather import Done, Noise

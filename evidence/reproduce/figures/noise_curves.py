@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Sequence
 
 from bomd.config import Config
-from bomd.experiments.sheet import Cell, Sheet
 from bomd.measure.result import VALIDATION
 from bomd.measure.significance import Sample
+from bomd.reports.sheet import Cell, Sheet
 from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting
 from evidence.reproduce.figures import gather
 from evidence.reproduce.figures.gather import BY_IMPORTANCE, LEVELS, NO_NOISE, NOISES, Done, Noise

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from bomd.config import Config
 from bomd.describe.labelspace import ENCODERS
 from bomd.experiments.plan import configure
-from bomd.experiments.sheet import Cell, Sheet
 from bomd.methods.describe import describe
+from bomd.reports.sheet import Cell, Sheet
 from evidence.reproduce import paper
 from evidence.reproduce.artefact import Artefact, Material, Setting, key_of
 from evidence.reproduce.figures.gather import plan, show_noise

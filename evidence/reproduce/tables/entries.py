@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from bomd.config import Config
 from bomd.experiments.plan import configure, grid
 from bomd.experiments.recorded import Record
-from bomd.experiments.sheet import Cell, Mean
 from bomd.measure.result import HELD_OUT
 from bomd.measure.significance import Sample, welch_test, z_test
+from bomd.reports.sheet import Cell, Mean
 from evidence.reproduce.artefact import Material, Setting
 
 Entry = Sequence[Config]  # the runs of one place in a table, a seed each

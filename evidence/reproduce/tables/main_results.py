@@ -7,7 +7,7 @@ from functools import partial
 from bomd.config import Config
 from bomd.experiments.plan import configure
 from bomd.experiments.recorded import Record
-from bomd.experiments.sheet import Cell, Sheet
+from bomd.reports.sheet import Cell, Sheet
 from evidence.reproduce import paper
 from evidence.reproduce.artefact import Artefact, Material, Setting, UnsuitableError
 from evidence.reproduce.tables.entries import (

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from bomd import progress
 from bomd.config import Config
-from bomd.experiments.sheet import Cell, Sheet
 from bomd.measure.result import HELD_OUT
+from bomd.reports.sheet import Cell, Sheet
 from evidence.reproduce import paper
 from evidence.reproduce.artefact import Artefact, Material, Setting
 from evidence.reproduce.figures.gather import BY_IMPORTANCE, NO_NOISE, NOISES, Noise, noise_of, plan, show_noise

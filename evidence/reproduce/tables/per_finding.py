@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bomd.experiments.sheet import Cell, Mean, Sheet
 from bomd.measure.result import HELD_OUT
+from bomd.reports.sheet import Cell, Mean, Sheet
 from evidence.reproduce import paper
 from evidence.reproduce.artefact import Artefact, Material
 from evidence.reproduce.tables.entries import entry, mean, recorded, tests_of

@@ -150,8 +150,8 @@ def benchmark(
     """
     from bomd.experiments import plan
     from bomd.experiments.benchmark import run_all
-    from bomd.experiments.tables import add_results
     from bomd.reports import report as pages
+    from bomd.reports.tables import add_results
 
     try:
         numbers = [int(seed) for seed in seeds.split(",")]
@@ -195,8 +195,8 @@ def tables(
 ) -> None:
     """Add finished runs to a file of records, and write its .csv and .md tables anew."""
     from bomd import runs
-    from bomd.experiments.tables import add_results
     from bomd.files import beside
+    from bomd.reports.tables import add_results
 
     found = add_results(runs.find(places) if places else [], records)
     print(f"{len(found)} runs: {beside(records, '.csv')}, {beside(records, '.md')}")
@@ -330,7 +330,7 @@ def _print_similarities(space: LabelSpace) -> None:
 
 
 def _print_results(done: Sequence[Run], page: Path | None) -> None:
-    from bomd.experiments.summary import summary_table
+    from bomd.reports.summary import summary_table
 
     Console().print(summary_table(done))
     if page is not None:

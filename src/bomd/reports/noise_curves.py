@@ -12,13 +12,13 @@ import numpy as np
 from bomd.experiments.grid import BASELINE, Grid, Group
 from bomd.experiments.recorded import Record
 from bomd.experiments.records import load_predictions
-from bomd.experiments.summary import test_head
 from bomd.measure import paired
 from bomd.measure.gap import Gap
 from bomd.measure.result import BEFORE_NOISE, VALIDATION, held_out
 from bomd.measure.significance import Sample, verdict
 from bomd.reports import figures
 from bomd.reports.figures import Dots, Look
+from bomd.reports.summary import test_head
 from bomd.tables import LabelTable
 
 LEADING = 6  # methods that fit into one figure

@@ -16,12 +16,12 @@ from bomd.errors import InputError
 from bomd.experiments.grid import BASELINE, Group
 from bomd.experiments.identity import differing, flatten
 from bomd.experiments.records import LabelRecord
-from bomd.experiments.summary import gather, groups_of, spread_meaning, test_head
 from bomd.files import write_text
 from bomd.measure.significance import Sample, show, show_seconds
 from bomd.reports import figures, gallery
 from bomd.reports.figures import Look
 from bomd.reports.noise_curves import Judged, dots, judge, noise_figures, score_table
+from bomd.reports.summary import gather, groups_of, spread_meaning, test_head
 from bomd.reports.words import audit_in_words, in_words, overview, show_gap, subject
 from bomd.runs import Run
 from bomd.tables import NO_FINDING

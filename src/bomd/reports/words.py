@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
-from bomd.experiments.comparison import verdicts
 from bomd.experiments.grid import Group
-from bomd.experiments.summary import test_name
 from bomd.measure.gap import Gap
 from bomd.measure.result import held_out
 from bomd.measure.significance import UNDEFINED, Sample, show
+from bomd.reports.comparison import verdicts
 from bomd.reports.noise_curves import Judged, compare
+from bomd.reports.summary import test_name
 
 MANY = 5  # methods; the best of more looks better than it is
 CLASSES = 14  # named one by one; the table of an audit has them all

@@ -7,8 +7,8 @@ from statistics import fmean, stdev
 
 import pytest
 
-from bomd.experiments.tables import write_tables
 from bomd.methods import METHODS
+from bomd.reports.tables import write_tables
 from evidence import RESULTS, ROOT
 from evidence.pages import audit_table, results, speed, successor
 from evidence.pages import methods as pages

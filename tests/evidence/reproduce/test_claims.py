@@ -9,8 +9,8 @@ import pytest
 
 from bomd.config import Config
 from bomd.experiments.recorded import Record
-from bomd.experiments.sheet import Mean
 from bomd.measure.significance import Sample
+from bomd.reports.sheet import Mean
 from evidence.reproduce import ARTEFACTS
 from evidence.reproduce.artefact import Material, Setting, key_of
 from evidence.reproduce.claims import against_all, claims, context

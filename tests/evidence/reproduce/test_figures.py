@@ -15,9 +15,9 @@ from matplotlib.text import Text
 from bomd.config import Config
 from bomd.errors import InputError
 from bomd.experiments.recorded import Record
-from bomd.experiments.sheet import Mean, Sheet
 from bomd.measure.result import Result
 from bomd.measure.significance import Sample
+from bomd.reports.sheet import Mean, Sheet
 from bomd.saved import read_as
 from evidence.reproduce.artefact import Drawing, Material, Setting, key_of
 from evidence.reproduce.figures import FIGURES, detection, gather, label_histogram

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bomd.experiments.sheet import Mean
+from bomd.reports.sheet import Mean
 from evidence.reproduce import ARTEFACTS, paper
 from evidence.reproduce.artefact import Material, Setting
 

@@ -16,8 +16,8 @@ from bomd.errors import InputError
 from bomd.experiments.plan import configure
 from bomd.experiments.recorded import Record
 from bomd.experiments.records import load_predictions, save_predictions
-from bomd.experiments.sheet import Mean, Sheet
 from bomd.measure.paired import over_seeds
+from bomd.reports.sheet import Mean, Sheet
 from bomd.tables import LabelTable
 from evidence.reproduce import ARTEFACTS
 from evidence.reproduce.artefact import Material, Setting, UnsuitableError, key_of

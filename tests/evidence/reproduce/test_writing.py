@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from bomd.experiments.sheet import Mean, Sheet, latex, to_csv, to_latex, to_markdown
 from bomd.measure.significance import Sample
+from bomd.reports.sheet import Mean, Sheet, latex, to_csv, to_latex, to_markdown
 from evidence.reproduce.artefact import Drawing
 from evidence.reproduce.writing import read_index, stem_of, write
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from bomd.experiments.grid import BASELINE, Grid, Group
 from bomd.experiments.recorded import Record
-from bomd.experiments.sheet import MISSING, Mean, markdown_table, rows_to_csv
 from bomd.files import write_text
 from bomd.measure.significance import SURE, UNDEFINED, Sample, show_seconds, welch_test, z_test
+from bomd.reports.sheet import MISSING, Mean, markdown_table, rows_to_csv
 
 
 def write_comparison(found: Sequence[Grid], path: Path) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from bomd.experiments.comparison import entry_rows, markdown
 from bomd.experiments.grid import Grid, arrange
 from bomd.experiments.noise_names import noise_name
 from bomd.experiments.recorded import Record
-from bomd.experiments.tables import write_results
 from bomd.measure.result import HELD_OUT
 from bomd.measure.significance import Sample, welch_test, z_test
+from bomd.reports.comparison import entry_rows, markdown
+from bomd.reports.tables import write_results
 
 NOISE = {"kind": "symmetric", "rows": 0.4, "labels": 0.4}
 

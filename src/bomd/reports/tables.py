@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from bomd.errors import InputError
-from bomd.experiments.comparison import write_comparison
 from bomd.experiments.grid import arrange
 from bomd.experiments.noise_names import NO_NOISE, noise_name
 from bomd.experiments.plan import REFERENCE
 from bomd.experiments.recorded import Record, add_records
-from bomd.experiments.sheet import markdown_table, rows_to_csv
 from bomd.files import beside, locked, write_text
 from bomd.measure.quality import Detection
 from bomd.measure.result import Labels
 from bomd.measure.significance import Sample, show
+from bomd.reports.comparison import write_comparison
+from bomd.reports.sheet import markdown_table, rows_to_csv
 from bomd.runs import Run
 
 NEWER = ("runs_at_once", "peak_gpu_memory_mb")  # columns that records of the first version do not have
