@@ -220,18 +220,18 @@ def second_opinions() -> str:
     """Forms of the second opinion at about equal cost, on data that chooses."""
     found: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in records_of("second-opinion"):
-        config = record["config"]
+        config = record.config
         set_, test = (
-            ("phantom", "south") if config["train"]["dataset"] == "phantom" else ("nih", "validation before noise")
+            ("phantom", "south") if config.train["dataset"] == "phantom" else ("nih", "validation before noise")
         )
-        form = ", ".join(f"{key} {value}" for key, value in config["settings"]["bomd-plus"].items())
-        found[set_, form][spelt(config["noise"])].append(record["result"]["tests"][test]["mean_auc"])
+        form = ", ".join(f"{key} {value}" for key, value in config.settings["bomd-plus"].items())
+        found[set_, form][spelt(config.noise)].append(record.result.tests[test].mean_auc)
     columns = [noise for noise in NOISES if any(noise in by_noise for by_noise in found.values())]
-    lines = [SECOND, "| set | settings | " + " | ".join(map(short, columns)) + " |", "|---" * (len(columns) + 2) + "|"]
+    lines = []
     for (set_, form), by_noise in found.items():
         cells = [f"{mean(by_noise[noise]):.3f}" if noise in by_noise else "" for noise in columns]
-        lines.append(f"| {SETS[set_]} | {form} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append([SETS[set_], form, *cells])
+    return f"{SECOND}\n{markdown_table(['set', 'settings', *map(short, columns)], lines, marked_up=True)}"
 
 
 def draw_reliability(rows: list[dict[str, str]]) -> None:
@@ -338,7 +338,8 @@ SECOND = """### Once or twice, long or short
 
 Two seeds each: phantoms of another seed (their other hospital) and 30 % of the NIH patients, held out, by other seeds.
 *effort* and *second* are epochs of the first and second pair as shares of the classifier's. Where nothing else is said:
-folds 2, effort 1, second 0 (nobody is asked again), soften true. Effort and second of 0.6 won on both sets, and not to soften under report mining won on phantoms.
+folds 2, effort 1, second 0 (nobody is asked again), soften true. Effort and second of 0.6 won on both
+sets, and not to soften under report mining won on phantoms.
 """
 LIMITS = """
 ## What to know about these rows
