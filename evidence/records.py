@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bomd.errors import InputError
-from bomd.experiments.benchmark import Record, merge, read_records
+from bomd.experiments.recorded import Record, merge, read_records
 from bomd.files import beside
 from evidence import RESULTS
 

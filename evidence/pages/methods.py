@@ -6,22 +6,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bomd.experiments.benchmark import Record
-from bomd.experiments.comparison import (
-    BASELINE,
-    HELD_OUT_TESTS,
-    MISSING,
-    NO_NOISE,
-    REFERENCE,
-    Comparison,
-    compare,
-    markdown,
-    noise_name,
-    write_comparison,
-)
+from bomd.experiments.grid import BASELINE, Grid, arrange
+from bomd.experiments.noise_names import NO_NOISE, noise_name
+from bomd.experiments.plan import REFERENCE
+from bomd.experiments.recorded import Environment, Record
 from bomd.files import write_text
+from bomd.measure.result import HELD_OUT, held_out
 from bomd.methods import METHODS
 from bomd.methods.describe import describe
+from bomd.reports.comparison import markdown, write_comparison
+from bomd.reports.sheet import MISSING, markdown_table
 from bomd.tables import NO_FINDING
 from evidence import DOCS, RESULTS
 from evidence.records import records_of
@@ -57,18 +51,18 @@ def compared(source: str) -> list[Record]:
     return [
         record
         for record in records_of(source)
-        if noise_name(record["config"]["noise"]) in COLUMNS and not _detection_only(record)
+        if noise_name(record.config.noise) in COLUMNS and not _detection_only(record)
     ]
 
 
 def _detection_only(record: Record) -> bool:
     """Whether the classifier was cut short, because only the flags before it mattered."""
-    return bool(record["config"]["fit"]["epochs"] == 1)
+    return bool(record.config.fit["epochs"] == 1)
 
 
-def comparisons(records: Sequence[Record], methods: Sequence[str]) -> list[Comparison]:
+def comparisons(records: Sequence[Record], methods: Sequence[str]) -> list[Grid]:
     """What there is of all methods, levels of noise and seeds that were asked for; the rest is missing."""
-    return compare(records, methods, COLUMNS, SEEDS)
+    return arrange(records, methods, COLUMNS, SEEDS, REFERENCE)
 
 
 def page(groups: Mapping[str, Sequence[Record]], methods: Sequence[str]) -> str:
@@ -78,7 +72,7 @@ def page(groups: Mapping[str, Sequence[Record]], methods: Sequence[str]) -> str:
         groups: Records by the name of their file; none where it is not there yet.
     """
     found = [one for records in groups.values() for one in comparisons(records, methods)]
-    tests = len({(row, column) for one in found for row in one.rows if row != REFERENCE for column in one.columns})
+    tests = len({(row, column) for one in found for row in one.methods if row != REFERENCE for column in one.noises})
     return f"""# Every method side by side: {" and ".join(one.name for one in found) or "no runs yet"}
 
 Written by `evidence/pages/methods.py`; runs that are not there are called missing.
@@ -112,72 +106,75 @@ def origin(source: str, records: Sequence[Record], methods: Sequence[str]) -> st
     """Where the numbers of one file come from, or that there are none."""
     if not records:
         return f"- Records of `{source}`: no run is in yet; `make methods` does them."
-    wanted = sum(len(one.rows) * len(one.columns) * len(one.seeds) for one in comparisons(records, methods))
+    wanted = sum(len(one.methods) * len(one.noises) * len(one.seeds) for one in comparisons(records, methods))
     return f"- Records of `{source}`: {len(records)} of {wanted} runs are in. {devices(records)}"
 
 
-def lengths(found: Sequence[Comparison]) -> list[str]:
+def lengths(found: Sequence[Grid]) -> list[str]:
     """The same methods after a short and after a long training, where there are both."""
     if len(found) < 2:
         return []
-    test = found[0].tests[0]
-    columns = [column for column in found[0].columns if all(column in one.columns for one in found)]
+    test = found[0].judged[0]
+    columns = [column for column in found[0].noises if all(column in one.noises for one in found)]
     heads = [f"{column}, {epochs(one)} epochs" for column in columns for one in found]
-    lines = [f"## How much the length of the training matters\n\nAUC on {test}, mean over seeds.\n"]
-    lines += ["| method | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|"]
-    for row in found[0].rows:
-        samples = [one.sample(row, column, test) for column in columns for one in found]
-        cells = [MISSING if sample is None else f"{sample.mean:.3f}" for sample in samples]
-        lines.append("| " + " | ".join([row, *cells]) + " |")
-    return ["\n".join([*lines, ""])]
+    body = []
+    for row in found[0].methods:
+        samples = [one.score(row, column, test) for column in columns for one in found]
+        body.append([row, *(MISSING if sample is None else f"{sample.mean:.3f}" for sample in samples)])
+    title = f"## How much the length of the training matters\n\nAUC on {test}, mean over seeds.\n\n"
+    return [title + markdown_table(["method", *heads], body)]
 
 
-def epochs(found: Comparison) -> int:
-    return int(next(iter(found.entries.values()))["config"]["fit"]["epochs"])
+def epochs(found: Grid) -> int:
+    return int(first_of(found).config.fit["epochs"])
 
 
-def section(found: Comparison) -> str:
+def first_of(found: Grid) -> Record:
+    """One record that stands for all."""
+    return next(iter(found.groups.values())).first
+
+
+def section(found: Grid) -> str:
     """Everything about one experiment: its tables, with rows called what they are, and what the runs used."""
     text = markdown(found)
-    for row in found.rows:
+    for row in found.methods:
         caveats = [words for said, words in CAVEATS.items() if any(said in note for note in notes(found, row))]
         if caveats:
             text = text.replace(f"| {row} |", f"| {row} ({'; '.join(caveats)}) |")
     return "\n".join([text, following(found), chosen(found), remarks(found), costs(found)])
 
 
-def notes(found: Comparison, row: str) -> list[str]:
+def notes(found: Grid, row: str) -> list[str]:
     """What the runs of a row noted, each thing once."""
-    return list(dict.fromkeys(note for record in found.records(row) for note in record["result"].get("notes") or []))
+    return list(dict.fromkeys(note for record in found.records(row) for note in record.result.notes))
 
 
-def following(found: Comparison) -> str:
+def following(found: Grid) -> str:
     """The values that settings took which follow the noise, as the runs noted them."""
-    lines = ["### Settings that follow the noise\n"]
-    lines += ["| setting | " + " | ".join(found.columns) + " |", "|---" * (len(found.columns) + 1) + "|"]
-    for row in found.rows:
+    body = []
+    for row in found.methods:
         method = row.split(" ")[0]
         if method in FOLLOWING:
-            cells = [used(found, row, column) for column in found.columns]
-            lines.append("| " + " | ".join([f"{row}: {FOLLOWING[method]}", *cells]) + " |")
-    lines.append(
-        "\nThe level of noise is that of the training labels, which the papers of these methods take as known; no test "
+            cells = [used(found, row, column) for column in found.noises]
+            body.append([f"{row}: {FOLLOWING[method]}", *cells])
+    table = markdown_table(["setting", *found.noises], body)
+    return f"### Settings that follow the noise\n\n{table}\n" + (
+        "The level of noise is that of the training labels, which the papers of these methods take as known; no test "
         'set is looked at. "Fixed" is a run whose setting did not follow the noise.\n'
     )
-    return "\n".join(lines)
 
 
-def used(found: Comparison, row: str, column: str) -> str:
+def used(found: Grid, row: str, column: str) -> str:
     """The mean over seeds of a value that runs noted."""
     records = found.records(row, column)
-    said = [USED.match(note) for record in records for note in record["result"].get("notes") or []]
+    said = [USED.match(note) for record in records for note in record.result.notes]
     values = [float(one["value"]) for one in said if one and one["setting"] == FOLLOWING.get(one["method"])]
     if not records:
         return MISSING
     return f"{sum(values) / len(values):.2f}" if values else "fixed"
 
 
-def chosen(found: Comparison) -> str:
+def chosen(found: Grid) -> str:
     """What the recipe sets for each method; the rest are defaults."""
     lines = ["### Settings of the recipe\n"]
     if TUNED.exists() and found.name in SOURCES["methods-demo"]:
@@ -186,14 +183,14 @@ def chosen(found: Comparison) -> str:
             "`results/tuning.md` has all of them. These were the best, where that was not what the method has anyway; "
             f"{REFERENCE} had settings of its own before.\n"
         )
-    silent = [row for row in found.rows if any("settings" not in one["result"] for one in found.records(row))]
+    silent = [row for row in found.methods if any(one.result.settings is None for one in found.records(row))]
     if silent:
         lines.append(
             "Rows whose runs did not record their defaults yet, some of which (warm-ups, noise levels) have changed "
             f"since: {', '.join(silent)}.\n"
         )
-    for row in found.rows:
-        tables = [record["config"]["settings"] for record in found.records(row)[:1]]
+    for row in found.methods:
+        tables = [record.config.settings for record in found.records(row)[:1]]
         own = {key: value for table in tables for settings in table.values() for key, value in settings.items()}
         if own:
             lines.append(f"- {row}: {', '.join(f'{key} = {value}' for key, value in own.items())}")
@@ -201,20 +198,20 @@ def chosen(found: Comparison) -> str:
     return "\n".join(lines if told else [*lines, "None: every method has its defaults."]) + "\n"
 
 
-def remarks(found: Comparison) -> str:
+def remarks(found: Grid) -> str:
     """What else the runs noted."""
     lines = ["### Notes of the runs\n"]
-    for row in found.rows:
+    for row in found.methods:
         others = [note for note in notes(found, row) if not USED.match(note)]
         more = f" (and {len(others) - 1} like it)" if len(others) > 1 else ""
         lines += [f"- {row}: {others[0]}{more}"] if others else []
     return "\n".join(lines if len(lines) > 1 else [*lines, "None."]) + "\n"
 
 
-def costs(found: Comparison) -> str:
+def costs(found: Grid) -> str:
     """Which methods cost another number of images than `bomd methods` says."""
     told = []
-    for row in found.rows:
+    for row in found.methods:
         here, documented = found.presented(row), describe(row.split(" ")[0]).cost
         if here is not None and documented is not None and abs(here / documented - 1) > 0.1:
             told.append(f"{row} ({here:.2f} here, {documented:g} there)")
@@ -222,29 +219,28 @@ def costs(found: Comparison) -> str:
     return f"{words}: {', '.join(told) or 'no method'}.\n"
 
 
-def setting(found: Comparison) -> str:
+def setting(found: Grid) -> str:
     """What was trained on what, in a few words; one record stands for all."""
-    record = next(iter(found.entries.values()))
-    config, images = record["config"], record["result"]["images"]
-    tests = ", ".join(f"{images[test]:,} of {test}" for test in found.tests if test in images)
-    train = f"{images['train']:,} training images ({config['train']['dataset']}) at {config['images']['size']} px"
+    record = first_of(found)
+    config, images = record.config, record.result.images
+    tests = ", ".join(f"{images[test]:,} of {test}" for test in found.judged if test in images)
+    train = f"{images['train']:,} training images ({config.train['dataset']}) at {config.images['size']} px"
     return (
-        f"**{found.name}**: {train}, {describe_fit(config['fit'])}; test images: {tests or 'none'}. Means are over "
-        f"findings with at least {config['minimum_positives']} positives: {averaged(record)}.\n"
+        f"**{found.name}**: {train}, {describe_fit(config.fit)}; test images: {tests or 'none'}. Means are over "
+        f"findings with at least {config.minimum_positives} positives: {averaged(record)}.\n"
     )
 
 
 def averaged(record: Record) -> str:
     """How many findings stand behind the mean of each test set, by name where they are few."""
-    tests = record["result"]["tests"]
-    own = next((tests[name] for name in HELD_OUT_TESTS if name in tests), None)
+    own = record.result.scores(HELD_OUT)
     parts = []
-    for test, scores in tests.items():
-        if test in HELD_OUT_TESTS:
+    for test, scores in record.result.tests.items():
+        if held_out(test):
             continue
-        known = {one["name"] for one in (own or scores)["classes"]} - {NO_FINDING}
-        names = f" ({', '.join(scores['averaged'])})" if len(scores["averaged"]) < len(known) else ""
-        parts.append(f'"{test}" is {len(scores["averaged"])} of {len(known)}{names}')
+        known = {one.name for one in (own or scores).classes} - {NO_FINDING}
+        names = f" ({', '.join(scores.averaged)})" if len(scores.averaged) < len(known) else ""
+        parts.append(f'"{test}" is {len(scores.averaged)} of {len(known)}{names}')
     return "; ".join(parts)
 
 
@@ -254,17 +250,17 @@ def describe_fit(fit: dict[str, Any]) -> str:
 
 
 def devices(records: Sequence[Record]) -> str:
-    places = [record["environment"] for record in records]
-    found = sorted({f"{place['device']}, torch {place['versions']['torch']}" for place in places})
+    places = [record.environment for record in records]
+    found = sorted({place.place for place in places})
     commits = sorted({commit(place) for place in places})
     mixed = " Rows of different states of the code do not compare exactly." if len(commits) > 1 else ""
     return f"Run on {'; '.join(found)}; code: {', '.join(commits)}.{mixed}"
 
 
-def commit(environment: dict[str, Any]) -> str:
+def commit(environment: Environment) -> str:
     """Its first letters, and whether the code differed from it."""
-    name = (environment["commit"] or "no commit")[:7]
-    return f"{name} with changes not yet committed" if environment["uncommitted"] else name
+    name = (environment.commit or "no commit")[:7]
+    return f"{name} with changes not yet committed" if environment.uncommitted else name
 
 
 if __name__ == "__main__":

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import Any
 
-from bomd.experiments.benchmark import Record, write_tables
+from bomd.experiments.recorded import Record
 from bomd.files import write_text
+from bomd.measure.result import HELD_OUT, VALIDATION
+from bomd.measure.significance import Sample, show
+from bomd.reports import tables
+from bomd.reports.sheet import markdown_table
 from bomd.tables import NO_FINDING
 from evidence import DOCS
 from evidence.records import records_of
@@ -30,73 +31,53 @@ def main() -> None:
 
 def summary(name: str) -> str:
     """The mean and spread of an experiment over seeds, as the tables beside its records have them."""
-    with tempfile.TemporaryDirectory() as folder:
-        write_tables(records_of(name), Path(folder) / f"{name}.jsonl")
-        return (Path(folder) / f"{name}.md").read_text(encoding="utf-8")
+    return tables.summary([row for record in records_of(name) for row in tables.run_rows(record)])
 
 
 def spread(values: Iterable[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
-        return "–"
-    return f"{statistics.fmean(known):.3f}" + (f" ± {statistics.stdev(known):.3f}" if len(known) > 1 else "")
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
+    return show(Sample.of(values))
 
 
 def auc(test: str) -> Callable[[Record], float | None]:
     """Mean AUC on a test set; held-out patients are judged by their labels before noise was added."""
 
     def read(record: Record) -> float | None:
-        tests = record["result"]["tests"]
-        name = "validation before noise" if test == "validation" and "validation before noise" in tests else test
-        value: float | None = tests[name]["mean_auc"]
-        return value
+        return record.result.auc(HELD_OUT if test == VALIDATION else test)
 
     return read
 
 
 def found(section: str, key: str) -> Callable[[Record], float | None]:
-    return lambda record: (record["result"][section] or {}).get(key)
+    return lambda record: getattr(getattr(record.result, section), key, None)
 
 
-def of(records: Sequence[Record], **wanted: Any) -> list[Record]:
-    return [record for record in records if all(record["config"].get(key) == value for key, value in wanted.items())]
+def of(records: Sequence[Record], method: str) -> list[Record]:
+    return [record for record in records if record.config.method == method]
 
 
 def gaps(records: Sequence[Record], others: Sequence[Record], value: Callable[[Record], float | None]) -> list[float]:
     """Differences seed by seed, since runs of one seed share noise and split."""
-    second = {record["config"]["seed"]: value(record) for record in others}
-    pairs = [(value(record), second.get(record["config"]["seed"])) for record in records]
+    second = {record.seed: value(record) for record in others}
+    pairs = [(value(record), second.get(record.seed)) for record in records]
     return [one - other for one, other in pairs if one is not None and other is not None]
 
 
 def signed(values: Sequence[float]) -> str:
-    if not values:
-        return "–"
-    text = f"{statistics.fmean(values):+.3f}"
-    return text + (f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else "")
+    return f"{'+' * (bool(values) and statistics.fmean(values) >= 0)}{show(Sample.of(values))}"
 
 
 def composition(records: Sequence[Record]) -> list[list[str]]:
     """Per class: positives given, and the share of them on images judged clean, over seeds."""
-    names = [kept["name"] for kept in records[0]["result"]["composition"]]
+    names = [kept.name for kept in records[0].result.composition or ()]
     rows = []
     for place, name in enumerate(names):
-        kept = [record["result"]["composition"][place] for record in records]
-        rows.append(
-            [name, f"{statistics.fmean(item['given'] for item in kept):.0f}", spread(item["share"] for item in kept)]
-        )
+        kept = [(record.result.composition or ())[place] for record in records]
+        rows.append([name, f"{statistics.fmean(item.given for item in kept):.0f}", spread(item.share for item in kept)])
     return rows
 
 
 def devices(records: Sequence[Record]) -> str:
-    return "; ".join(
-        sorted({f"{r['environment']['device']}, torch {r['environment']['versions']['torch']}" for r in records})
-    )
+    return "; ".join(sorted({record.environment.place for record in records}))
 
 
 # ---------------------------------------------------------------- the demo
@@ -131,7 +112,7 @@ Written by `evidence/pages/results.py` from the records of `demo`, `demo-short` 
 2,000 clean ones of hospital south. Mean ± sample standard deviation over {len(bomd)} seeds, which redraw the noise, the
 split and the networks. AUCs are means over the findings with at least 10 positives in the test set.
 
-{table(["", "bce", "bomd-plus", "bomd", "bomd, short descriptor training", "bce, clean labels"], rows)}
+{markdown_table(["", "bce", "bomd-plus", "bomd", "bomd, short descriptor training", "bce, clean labels"], rows)}
 Seed by seed, bomd-plus minus bce: {signed(gaps(plus, bce, auc("south")))} on south,
 {signed(gaps(plus, bce, auc("validation")))} on held-out patients of north; bomd minus bce:
 {signed(gaps(bomd, bce, auc("south")))} and {signed(gaps(bomd, bce, auc("validation")))}. The two last columns were run
@@ -157,7 +138,7 @@ with an earlier state of the code; their methods have not changed since.
 
 What BoMD's clean set is made of:
 
-{table(["class", "given positives", "share on images judged clean"], composition(bomd))}"""
+{markdown_table(["class", "given positives", "share on images judged clean"], composition(bomd))}"""
 
 
 # ---------------------------------------------------------------- real X-rays
@@ -167,19 +148,20 @@ def nih_page() -> str:
     records = records_of("nih-small")
     cells: dict[Cell, list[Record]] = {}
     for record in records:
-        noise = record["config"]["noise"]
+        noise = record.config.noise
         cells.setdefault((noise.get("rows"), noise.get("labels"), noise.get("share")), []).append(record)
     harsh: list[Cell] = [(None, None, None), (0.2, 0.2, None), (0.4, 0.4, None)]
     paper: list[Cell] = [(rows, labels, 0.15) for rows, labels in GRID]
-    first = records[0]["result"]
-    positives = {item["name"]: item["positives"] for item in first["tests"]["openi"]["classes"]}
-    averaged = ", ".join(f"{name} {positives[name]}" for name in first["tests"]["openi"]["averaged"])
+    first = records[0].result.tests["openi"]
+    positives = {item.name: item.positives for item in first.classes}
+    averaged = ", ".join(f"{name} {positives[name]}" for name in first.averaged)
+    images = records[0].result.images
     missing = [
         f"{name(cell)}: {method}, seed {seed}"
         for cell in [*harsh, *paper]
         for method in NIH_METHODS
         for seed in SEEDS
-        if not of(cells.get(cell, []), method=method, seed=seed)
+        if seed not in {record.seed for record in of(cells.get(cell, []), method=method)}
     ]
     as_given = of(cells[(None, None, None)], method="bomd")
     noisy = of(cells[(0.4, 0.4, None)], method="bomd")
@@ -188,11 +170,11 @@ def nih_page() -> str:
 Written by `evidence/pages/results.py` from the records of `nih-small` in `results/` ({devices(records)}), recipe `nih-small`.
 {len(records)} runs are in; {len(missing)} are missing and listed at the end.
 
-Training: {first["images"]["train"]} images of the official NIH training list at 128 px, EfficientNet-lite0 with an
-ImageNet start. Tests: {first["images"]["openi"]} frontal OpenI images, and {first["images"]["google"]} NIH images
+Training: {images["train"]} images of the official NIH training list at 128 px, EfficientNet-lite0 with an
+ImageNet start. Tests: {images["openi"]} frontal OpenI images, and {images["google"]} NIH images
 adjudicated by Google's radiologists, whose patients are held out of training; there only "Nodule or mass" has ten
 positives, so that column is close to noise. OpenI means are over the findings with at least ten positives ({averaged}).
-"Held-out NIH" are {first["images"]["validation"]} images of other NIH patients, with labels as given by NIH. Settings were
+"Held-out NIH" are {images["validation"]} images of other NIH patients, with labels as given by NIH. Settings were
 chosen by the AUC on the held-out NIH patients of seed 0 alone, which makes that column slightly optimistic; no test set
 took part in any choice. Mean ± sample standard deviation over
 seeds, which redraw noise, split and heads.
@@ -251,8 +233,8 @@ def kept_share(records: Sequence[Record]) -> str:
     """The part of all given findings that sit on images judged clean."""
     shares = []
     for record in records:
-        findings = [item for item in record["result"]["composition"] if item["name"] != NO_FINDING]
-        shares.append(sum(item["kept"] for item in findings) / sum(item["given"] for item in findings))
+        findings = [item for item in record.result.composition or () if item.name != NO_FINDING]
+        shares.append(sum(item.kept for item in findings) / sum(item.given for item in findings))
     return f"{statistics.fmean(shares):.1%}"
 
 
@@ -274,7 +256,7 @@ def comparison(wanted: Sequence[Cell], cells: dict[Cell, list[Record]]) -> str:
             against = [signed(gaps(group, baseline, auc(test))) for test in ("openi", "validation")]
             rows.append([name(cell), method, str(len(group)), *columns, *(against if method != "bce" else ["", ""])])
     heads = ["noise", "method", "seeds", "OpenI", "held-out NIH", "Google", "OpenI − BCE", "held-out − BCE"]
-    return table(heads, rows)
+    return markdown_table(heads, rows)
 
 
 def quality(wanted: Sequence[Cell], cells: dict[Cell, list[Record]]) -> str:
@@ -288,12 +270,12 @@ def quality(wanted: Sequence[Cell], cells: dict[Cell, list[Record]]) -> str:
                 numbers += [spread(found("labels", key)(record) for record in group) for key in ("before", "after")]
                 rows.append([name(cell), method, *numbers])
     heads = ["noise", "method", "base rate", "flagged", "precision", "recall", "AUROC", "AUROC of counting"]
-    return table([*heads, "label AUC before", "after"], rows)
+    return markdown_table([*heads, "label AUC before", "after"], rows)
 
 
 def merged(first: list[list[str]], second: list[list[str]]) -> str:
     rows = [[*one, *other[1:]] for one, other in zip(first, second, strict=True)]
-    return table(["class", "positives as given", "kept", "positives at (0.4, 0.4)", "kept"], rows)
+    return markdown_table(["class", "positives as given", "kept", "positives at (0.4, 0.4)", "kept"], rows)
 
 
 def grouped(missing: Sequence[str]) -> list[str]:

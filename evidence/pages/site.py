@@ -52,6 +52,7 @@ MENUS: dict[str, dict[str, str]] = {
         "reference/settings.md": "Settings of a recipe",
         "reference/python.md": "Python",
         "reference/building.md": "For those who extend it",
+        "architecture.md": "How the code is laid out",
     },
     "Project": {"contributing.md": "Contributing", "changelog.md": "Changes"},
 }

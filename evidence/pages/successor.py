@@ -17,6 +17,8 @@ import matplotlib.pyplot as plt
 from scipy.stats import t as student  # type: ignore[import-untyped]
 
 from bomd.files import write_text
+from bomd.measure.significance import Sample, show
+from bomd.reports.sheet import markdown_table
 from evidence import DOCS, RESULTS
 from evidence.records import records_of
 from evidence.studies.opinions import BINS, spelt
@@ -87,35 +89,35 @@ def read_scores(name: str) -> tuple[Scores, float]:
     scores: Scores = defaultdict(dict)
     shown: dict[str, list[int]] = defaultdict(list)
     for record in records_of(name):
-        config, result = record["config"], record["result"]
-        noise = spelt(config["noise"])
-        shown[config["method"]].append(result["images_presented"])
-        for test, found in result["tests"].items():
+        config, result = record.config, record.result
+        noise = spelt(config.noise)
+        shown[config.method].append(result.images_presented)
+        for test, found in result.tests.items():
             clean = "validation before noise" if noise != "none" else "validation"
             if test == clean:
                 test = "held-out patients"
             elif test.startswith("validation"):
                 continue
-            scores[test, config["method"], noise][config["seed"]] = found["mean_auc"]
+            scores[test, config.method, noise][config.seed] = found.mean_auc
     return scores, mean(shown["bomd-plus"]) / mean(shown["bce"])
 
 
 def auc_table(scores: Scores, test: str) -> str:
     """Methods x noises; the best mean of a column is bold."""
     means = {noise: means_of(scores, test, noise) for noise in NOISES}
-    lines = ["| method | " + " | ".join(short(noise) for noise in NOISES) + " |", "|---" * (len(NOISES) + 1) + "|"]
+    lines = []
     for method in METHODS:
         cells = []
         for noise in NOISES:
             values = list(scores[test, method, noise].values())
-            text = f"{mean(values):.3f} ± {stdev(values):.3f}" if values else "not run"
+            text = show(Sample.of(values)) if values else "not run"
             text += f" ({len(values)} seeds)" if 0 < len(values) < SEEDS else ""
             cells.append(f"**{text}**" if means[noise].get(method) == max(means[noise].values()) else text)
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+        lines.append([method, *cells])
     for other in ("bce", "bomd", "co-teaching"):
         cells = [show_difference(scores, test, "bomd-plus", other, noise) for noise in NOISES]
-        lines.append(f"| bomd-plus less {other} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append([f"bomd-plus less {other}", *cells])
+    return markdown_table(["method", *map(short, NOISES)], lines, marked_up=True)
 
 
 def means_of(scores: Scores, test: str, noise: str) -> dict[str, float]:
@@ -169,42 +171,36 @@ def single_score() -> str:
             continue
         test = "held-out patients" if test.startswith("validation") else test
         found[test, row["method"]].append(tuple(float(row[key]) for key in ("auc", "single", "with_shared")))  # type: ignore[arg-type]
-    lines = [
-        SINGLE,
-        "| test | method | own scores | one score for all | with the shared term |",
-        "|---|---|---|---|---|",
-    ]
+    lines = []
     for test in ("held-out patients", "openi", "google"):
         for method in ("bce", "bomd-plus"):
             own, single, shared = (mean(column) for column in zip(*found[test, method], strict=True))
-            lines.append(f"| {test} | {method} | {own:.3f} | {single:.3f} | {shared:.3f} |")
-    return "\n".join(lines) + "\n"
+            lines.append([test, method, f"{own:.3f}", f"{single:.3f}", f"{shared:.3f}"])
+    heads = ["test", "method", "own scores", "one score for all", "with the shared term"]
+    return f"{SINGLE}\n{markdown_table(heads, lines)}"
 
 
 def rule_table(rows: list[dict[str, str]], recipe: str) -> str:
-    lines = ["| noise | rule | label AP | image AP | wrong in first 100 | 200 | 500 |", "|---|---|---|---|---|---|---|"]
+    lines = []
     for noise in NOISES[1:]:
         for rule in RULES:
             own = [row for row in rows if (row["recipe"], row["noise"], row["rule"]) == (recipe, noise, rule)]
             cells = [f"{mean(float(row[key]) for row in own):.3f}" for key in ("label_ap", "image_ap")]
             cells += [f"{mean(float(row[f'hits_{count}']) for row in own):.0f}" for count in (100, 200, 500)]
-            lines.append(f"| {short(noise)} | {rule} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+            lines.append([short(noise), rule, *cells])
+    return markdown_table(["noise", "rule", "label AP", "image AP", "wrong in first 100", "200", "500"], lines)
 
 
 def proposal_table(rows: list[dict[str, str]]) -> str:
-    lines = [
-        "| set | noise | proposed | right | of those from .8 | right | wrong before | after the first 100 images "
-        "| after all |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+    heads = ["set", "noise", "proposed", "right", "of those from .8", "right", "wrong before"]
+    lines = []
     for name, title in SETS.items():
         for noise in NOISES[1:]:
             own = [r for r in rows if (r["recipe"], r["noise"], r["rule"]) == (recipe_of(name), noise, "bomd-plus")]
             keys = ("proposed_0.5", "right_0.5", "proposed_0.8", "right_0.8", "wrong_before", "wrong_after_100")
             cells = [f"{mean(float(row[key]) for row in own):.0f}" for key in (*keys, "wrong_after_all")]
-            lines.append(f"| {title} | {short(noise)} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+            lines.append([title, short(noise), *cells])
+    return markdown_table([*heads, "after the first 100 images", "after all"], lines)
 
 
 def trials() -> str:
@@ -213,29 +209,29 @@ def trials() -> str:
     for row in csv.DictReader((RESULTS / "successor-trials.csv").open(encoding="utf-8")):
         found[row["trial"], row["form"]][row["noise"]].append(float(row["auc"]))
     columns = ("no noise", *NOISES[1:], "report mining")
-    lines = [TRIALS, "| trial | form | " + " | ".join(map(short, columns)) + " |", "|---" * (len(columns) + 2) + "|"]
+    lines = []
     for (trial, form), by_noise in found.items():
         cells = [f"{mean(by_noise[noise]):.3f}" if noise in by_noise else "" for noise in columns]
-        lines.append(f"| {trial} | {form} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append([trial, form, *cells])
+    return f"{TRIALS}\n{markdown_table(['trial', 'form', *map(short, columns)], lines, marked_up=True)}"
 
 
 def second_opinions() -> str:
     """Forms of the second opinion at about equal cost, on data that chooses."""
     found: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in records_of("second-opinion"):
-        config = record["config"]
+        config = record.config
         set_, test = (
-            ("phantom", "south") if config["train"]["dataset"] == "phantom" else ("nih", "validation before noise")
+            ("phantom", "south") if config.train["dataset"] == "phantom" else ("nih", "validation before noise")
         )
-        form = ", ".join(f"{key} {value}" for key, value in config["settings"]["bomd-plus"].items())
-        found[set_, form][spelt(config["noise"])].append(record["result"]["tests"][test]["mean_auc"])
+        form = ", ".join(f"{key} {value}" for key, value in config.settings["bomd-plus"].items())
+        found[set_, form][spelt(config.noise)].append(record.result.tests[test].mean_auc)
     columns = [noise for noise in NOISES if any(noise in by_noise for by_noise in found.values())]
-    lines = [SECOND, "| set | settings | " + " | ".join(map(short, columns)) + " |", "|---" * (len(columns) + 2) + "|"]
+    lines = []
     for (set_, form), by_noise in found.items():
         cells = [f"{mean(by_noise[noise]):.3f}" if noise in by_noise else "" for noise in columns]
-        lines.append(f"| {SETS[set_]} | {form} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append([SETS[set_], form, *cells])
+    return f"{SECOND}\n{markdown_table(['set', 'settings', *map(short, columns)], lines, marked_up=True)}"
 
 
 def draw_reliability(rows: list[dict[str, str]]) -> None:

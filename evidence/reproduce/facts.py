@@ -6,10 +6,11 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from bomd.config import Config
-from bomd.experiments.benchmark import Record
-from bomd.experiments.comparison import noise_name
+from bomd.experiments.identity import chosen_of, differing
+from bomd.experiments.noise_names import noise_name
 from bomd.experiments.plan import configure, cost, factor
-from bomd.experiments.summary import differing, flatten, show_seconds
+from bomd.experiments.recorded import Record
+from bomd.measure.significance import show_seconds
 from bomd.methods import METHODS
 from evidence.reproduce.artefact import Material, config_of
 
@@ -25,11 +26,11 @@ def facts(material: Material, name_missing: bool = True) -> list[str]:
     setting, done, missing = material.setting, material.done, material.missing
     sizes = []
     for name in ("train", *configure(setting.recipe, overrides=setting.overrides).test):
-        found = [record["result"]["images"][name] for record in done if name in record["result"]["images"]]
+        found = [record.result.images[name] for record in done if name in record.result.images]
         sizes += [f"{_span(found)} {'training images' if name == 'train' else f'of {name}'}"] if found else []
-    environments = [record["environment"] for record in done]
-    devices = sorted({f"{place['device']}, torch {place['versions']['torch']}" for place in environments})
-    commits = sorted({place["commit"][:7] if place["commit"] else "an unknown commit" for place in environments})
+    environments = [record.environment for record in done]
+    devices = sorted({place.place for place in environments})
+    commits = sorted({place.commit[:7] if place.commit else "an unknown commit" for place in environments})
     return [
         f"Recipe {setting.recipe}" + (f": {', '.join(sizes)}." if sizes else "."),
         f"Seeds {', '.join(map(str, setting.seeds))}; run on {'; '.join(devices) or 'nothing yet'}; code of "
@@ -51,8 +52,8 @@ def listed(configs: Sequence[Config], among: Sequence[Config]) -> list[str]:
     }
     levels: dict[str, dict[str, list[int]]] = {}  # label, noise, seeds
     for config in configs:
-        own = flatten(config.settings.get(config.method, {}))
-        label = " ".join([config.method, *(f"{key}={own[key]}" for key in keys[config.method] if key in own)])
+        own = config.settings.get(config.method, {})
+        label = " ".join([config.method, *chosen_of(own, keys[config.method])])
         levels.setdefault(label, {}).setdefault(noise_name(config.noise), []).append(config.seed)
     together: dict[tuple[tuple[str, ...], tuple[int, ...]], list[str]] = {}
     for label, noises in levels.items():
@@ -72,16 +73,15 @@ def estimate(missing: Sequence[Config], records: Iterable[Record], jobs: int) ->
     text = f"{len(missing)} to do, as much work as {sum(map(factor, missing)):.4g} of bce"
     rates: dict[str, list[float]] = {}
     for record in records:
-        if record["config"]["method"] in METHODS:
-            spent = record["result"]["seconds"] / cost(config_of(record))
-            rates.setdefault(record["config"]["method"], []).append(spent)
+        if record.config.method in METHODS:
+            spent = record.result.seconds / cost(config_of(record))
+            rates.setdefault(record.config.method, []).append(spent)
     if not rates:
         return f"{text}; no run is recorded to estimate the time by"
     usual = statistics.fmean(rate for found in rates.values() for rate in found)
     guess = sum(cost(config) * statistics.fmean(rates.get(config.method, [usual])) for config in missing)
     return (
-        f"{text}; going by those that are recorded, about {show_seconds({'mean': guess / min(jobs, len(missing))})} of "
-        "training"
+        f"{text}; going by those that are recorded, about {show_seconds(guess / min(jobs, len(missing)))} of training"
     )
 
 

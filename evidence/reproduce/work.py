@@ -13,13 +13,16 @@ from bomd import runs
 from bomd.config import Config
 from bomd.errors import InputError
 from bomd.experiments import workers
-from bomd.experiments.benchmark import add_records, run_all
-from bomd.experiments.comparison import add_results, noise_name
+from bomd.experiments.benchmark import run_all
+from bomd.experiments.identity import identity
+from bomd.experiments.noise_names import noise_name
 from bomd.experiments.plan import configure
+from bomd.experiments.recorded import add_records
+from bomd.reports.tables import add_results
 from bomd.typed import nearest
 from evidence.records import file_of, records_of
 from evidence.reproduce import ARTEFACTS
-from evidence.reproduce.artefact import Artefact, Material, Setting, UnsuitableError, key_of, key_of_record
+from evidence.reproduce.artefact import Artefact, Material, Setting, UnsuitableError, key_of
 from evidence.reproduce.facts import facts
 from evidence.reproduce.writing import FORMS, write
 
@@ -73,7 +76,7 @@ def choose(names: Sequence[str]) -> list[Artefact]:
 
 def gather(plans: Mapping[str, Sequence[Config]], setting: Setting, place: Place) -> dict[str, Material]:
     """The planned runs of each artefact, with all records of the experiment and the directories that are here."""
-    by_key = {key_of_record(record): record for record in records_of(place.name, place.results)}
+    by_key = {record.identity: record for record in records_of(place.name, place.results)}
     directories = find_runs(place)
     return {name: Material(setting, planned, by_key, directories, place.folder) for name, planned in plans.items()}
 
@@ -84,7 +87,7 @@ def find_runs(place: Place) -> dict[str, runs.Run]:
     for file in sorted((place.root / place.name).glob("*/*/result.json")):
         run = runs.Run(file.parent)
         try:
-            found[key_of_record({"config": run.config()})] = run
+            found[identity(run.config())] = run
         except InputError:  # written by another version
             continue
     return found

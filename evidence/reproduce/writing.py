@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from bomd.files import read_json, replacing, write_json, write_text
-from evidence.reproduce.artefact import UNDEFINED, Cell, Drawing, Mean, Sheet
+from bomd.reports.sheet import Sheet, escape, to_csv, to_latex, to_markdown
+from evidence.reproduce.artefact import Drawing
 
 INDEX = "index.json"
 PIXELS = 200  # dots per inch of a PNG
 FORMS = (".csv", ".md", ".tex", ".svg", ".png")
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "≥": r"$\geq$",
-    "≤": r"$\leq$",
-    "−": "$-$",
-    "–": "--",
-    "—": "---",
-    "…": r"\ldots{}",
-    **{character: "\\" + character for character in "&%$#_"},
-}
 
 
 def write(
@@ -55,12 +34,15 @@ def write(
         stem = stem_of(name, one.name)
         stems.append(stem)
         if isinstance(one, Drawing):
-            texts = {".csv.bz2" if one.packed else ".csv": to_csv(one.numbers), ".md": _described(one, facts, stem)}
+            texts = {
+                ".csv.bz2" if one.packed else ".csv": to_csv(one.numbers.heads, one.numbers.rows),
+                ".md": _described(one, facts, stem),
+            }
             files += _write_pictures(one, folder, stem, [form for form in (".svg", ".png") if form in forms])
         else:
             about = facts if one.ours else ()
             texts = {
-                ".csv": to_csv(one),
+                ".csv": to_csv(one.heads, one.rows),
                 ".md": to_markdown(one, about),
                 ".tex": to_latex(one, about, f"{folder.name}:{stem}"),
             }
@@ -88,66 +70,6 @@ def read_index(folder: Path) -> dict[str, list[str]]:
     return index
 
 
-def to_csv(sheet: Sheet) -> str:
-    """Numbers as they are; a mean takes three columns."""
-    spread = [any(isinstance(row[column], Mean) for row in sheet.rows) for column in range(len(sheet.heads))]
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    heads = [
-        [head, f"{head} std", f"{head} runs"] if wide else [head]
-        for head, wide in zip(sheet.heads, spread, strict=True)
-    ]
-    writer.writerow([part for parts in heads for part in parts])
-    for row in sheet.rows:
-        cells = [_apart(cell) if wide else [cell] for cell, wide in zip(row, spread, strict=True)]
-        writer.writerow([part for parts in cells for part in parts])
-    return stream.getvalue()
-
-
-def to_markdown(sheet: Sheet, facts: Sequence[str] = ()) -> str:
-    lines = [f"**{_plain(sheet.title)}**", "", _row(sheet.heads), "|---" * len(sheet.heads) + "|"]
-    lines += [_row([show(cell) for cell in row]) for row in sheet.rows]
-    return "\n".join([*lines, "", *(f"- {_plain(note)}" for note in (*sheet.notes, *facts)), ""])
-
-
-def to_latex(sheet: Sheet, facts: Sequence[str] = (), label: str = "") -> str:
-    """A floating table for `booktabs` and `graphicx`, no wider than the text."""
-    columns = "l" + "r" * (len(sheet.heads) - 1)
-    body = [" & ".join(latex(show(cell)) for cell in row) + r" \\" for row in sheet.rows]
-    notes = " ".join(latex(note) for note in (*sheet.notes, *facts))
-    return "\n".join(
-        [
-            r"\begin{table}[t]",
-            r"  \centering",
-            rf"  \caption{{{latex(sheet.title)}}}",
-            rf"  \label{{tab:{label}}}",
-            r"  \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-            rf"  \begin{{tabular}}{{{columns}}}",
-            r"    \toprule",
-            "    " + " & ".join(latex(head) for head in sheet.heads) + r" \\",
-            r"    \midrule",
-            *(f"    {line}" for line in body),
-            r"    \bottomrule",
-            r"  \end{tabular}}",
-            rf"  \par\smallskip{{\footnotesize {notes}\par}}",
-            r"\end{table}",
-            "",
-        ]
-    )
-
-
-def latex(text: str) -> str:
-    """Plain text as LaTeX source."""
-    return "".join(LATEX.get(character, character) for character in text)
-
-
-def show(cell: Cell) -> str:
-    """A cell for people."""
-    if cell is None:
-        return UNDEFINED
-    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
-
-
 def _write_pictures(one: Drawing, folder: Path, stem: str, forms: Sequence[str]) -> list[Path]:
     import matplotlib
 
@@ -164,26 +86,6 @@ def _write_pictures(one: Drawing, folder: Path, stem: str, forms: Sequence[str])
 def _described(one: Drawing, facts: Sequence[str], stem: str) -> str:
     """The picture with what is to be known about it, as Markdown."""
     alternative = one.numbers.title.replace("[", "(").replace("]", ")")
-    notes = [f"- {_plain(note)}" for note in (*one.numbers.notes, *facts)]
-    picture = f"![{_plain(alternative)}]({stem}.svg)"
-    return "\n".join([picture, "", _plain(one.caption), "", *notes, ""])
-
-
-def _apart(cell: Cell) -> list[Cell]:
-    if not isinstance(cell, Mean):
-        return [cell, None, None]
-    if cell.sample is None:
-        return [None, None, cell.done]
-    std = cell.sample.std
-    return [round(cell.sample.mean, 6), None if std is None else round(std, 6), cell.done]
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(_plain(cell) for cell in cells) + " |"
-
-
-def _plain(text: str) -> str:
-    """Text that Markdown shows as it is: class names have underscores, and may have worse."""
-    for character in "\\|*_`":
-        text = text.replace(character, "\\" + character)
-    return text.replace("<", "&lt;")
+    notes = [f"- {escape(note)}" for note in (*one.numbers.notes, *facts)]
+    picture = f"![{escape(alternative)}]({stem}.svg)"
+    return "\n".join([picture, "", escape(one.caption), "", *notes, ""])

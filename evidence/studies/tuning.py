@@ -24,11 +24,13 @@ from rich.console import Console
 from bomd import recipes
 from bomd.config import Config
 from bomd.errors import InputError
-from bomd.experiments.benchmark import record_of, run_all, write_csv
-from bomd.experiments.comparison import auc, noise_name
+from bomd.experiments.benchmark import run_all
+from bomd.experiments.noise_names import noise_name
 from bomd.experiments.plan import configure
+from bomd.experiments.recorded import record_of
 from bomd.files import write_text
 from bomd.methods import METHODS
+from bomd.reports.sheet import MISSING, markdown_table, rows_to_csv
 from bomd.runs import Run, locate
 from evidence import RESULTS
 
@@ -110,7 +112,7 @@ def tune(methods: Sequence[str], options: argparse.Namespace) -> None:
     before = read(options.table) if options.table.exists() else []
     unique = {(one["method"], one["setting"], one["noise"]): one for one in [*before, *found]}
     if unique:
-        write_csv(options.table, list(unique.values()))
+        write_text(options.table, rows_to_csv(list(unique.values())))
     for name, reason in outcome.failed.items():
         print(f"failed: {name}: {reason}", file=sys.stderr)
 
@@ -140,18 +142,18 @@ def plan(methods: Sequence[str], extra: Sequence[str] = ()) -> dict[tuple[str, s
 def row(run: Run, setting: str) -> dict[str, Any]:
     """One finished run as a row."""
     record = record_of(run)
-    config, environment = record["config"], record["environment"]
+    config, environment = record.config, record.environment
     return {
-        "method": config["method"],
+        "method": config.method,
         "setting": setting,
-        "noise": noise_name(config["noise"]),
-        "seed": config["seed"],
-        "auc": auc(record, TEST),
-        "images": record["result"]["images"]["train"],
-        "epochs": config["fit"]["epochs"],
+        "noise": noise_name(config.noise),
+        "seed": config.seed,
+        "auc": record.result.auc(TEST),
+        "images": record.result.images["train"],
+        "epochs": config.fit["epochs"],
         "run": run.directory.name,
-        "commit": (environment["commit"] or "unknown")[:7],
-        "device": environment["device"],
+        "commit": (environment.commit or "unknown")[:7],
+        "device": environment.device,
     }
 
 
@@ -234,19 +236,15 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
         f"once at every level of noise on phantoms of seed 1 ({'; '.join(sizes)}) and judged by the mean AUC on",
         f"`{TEST}` phantoms of seed 1; pages report phantoms of seed 0. Run on {'; '.join(places)}.",
         "",
-        f"| method | setting | {' | '.join(levels)} | mean | chosen |",
-        "|---" * (len(levels) + 4) + "|",
     ]
+    body = []
     for method, tried in dict.fromkeys((one["method"], one["setting"]) for one in rows):
         cells = [auc_of.get((method, tried, level)) for level in levels]
-        shown = " | ".join("missing" if cell is None else f"{cell:.3f}" for cell in cells)
-        mean = scores[method].get(tried)
+        shown = [MISSING if cell is None else f"{cell:.3f}" for cell in (*cells, scores[method].get(tried))]
         mark = "yes" if chosen[method] == tried else ""
-        lines.append(
-            f"| {method} | {f'`{tried}`' if tried else 'as it is'} | {shown} | "
-            f"{'missing' if mean is None else f'{mean:.3f}'} | {mark} |"
-        )
-    return "\n".join([*lines, ""])
+        body.append([method, f"`{tried}`" if tried else "as it is", *shown, mark])
+    heads = ["method", "setting", *levels, "mean", "chosen"]
+    return "\n".join([*lines, markdown_table(heads, body, marked_up=True)])
 
 
 HEAD = """\

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from bomd.errors import InputError
-from bomd.experiments.benchmark import Record, read_records
-from bomd.experiments.comparison import add_results
+from bomd.experiments.recorded import Record, read_records
 from bomd.files import write_text
+from bomd.reports.tables import add_results
 from evidence import RESULTS, records
 
 
 def write(path: Path, found: list[Record]) -> None:
-    write_text(path, "".join(json.dumps(record) + "\n" for record in found))
+    write_text(path, "".join(json.dumps(record.written) + "\n" for record in found))
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_tables_are_written_beside_them(demo: list[Record], tmp_path: Path, endi
 
 def test_new_records_are_packed_with_those_that_are_there(demo: list[Record], tmp_path: Path) -> None:
     again = copy.deepcopy(demo[1])
-    again["result"]["seconds"] = 12345.0
+    again.written["result"]["seconds"] = 12345.0
     write(tmp_path / "toy.jsonl.bz2", demo[:2])
     write(tmp_path / "toy.jsonl", [again, demo[2]])
     write(tmp_path / "other.jsonl.gz", demo[3:5])

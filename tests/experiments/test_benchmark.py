@@ -22,15 +22,18 @@ from bomd import progress, runs, threads
 from bomd.config import Config, parse
 from bomd.errors import InputError
 from bomd.experiments import experiment
-from bomd.experiments.benchmark import add_records, read_records, run_all, write_tables
-from bomd.experiments.comparison import add_results
+from bomd.experiments.benchmark import run_all
 from bomd.experiments.live import Board, cells_of
 from bomd.experiments.plan import announce, check_reference, configure, grid
-from bomd.experiments.summary import summary_table
+from bomd.experiments.recorded import Record, add_records, read_records
 from bomd.experiments.workers import Event, visible_gpus, work
 from bomd.files import write_json
 from bomd.learn.steps import Steps
+from bomd.measure.result import Result
 from bomd.methods import METHODS
+from bomd.reports.summary import summary_table
+from bomd.reports.tables import add_results, write_tables
+from bomd.saved import read_as
 
 
 def finished_run(place: Path, method: str, seed: int, auc: float, **train: Any) -> runs.Run:
@@ -82,7 +85,7 @@ def test_records_that_are_added_at_once_are_all_kept(tmp_path: Path) -> None:
 
         with ThreadPoolExecutor(len(done)) as pool:
             list(pool.map(add, done))
-        assert sorted(record["result"]["seed"] for record in read_records(path)) == list(range(8))
+        assert sorted(record.result.seed for record in read_records(path)) == list(range(8))
         assert len(path.with_suffix(".csv").read_text().splitlines()) == 9, "the tables are of the last state, too"
 
 
@@ -111,7 +114,7 @@ def test_records_are_added_once_and_replaced_when_repeated(tmp_path: Path) -> No
     assert len(add_records([first, second], path)) == 2
     finished_run(tmp_path, "bce", 0, 0.8)
     add_records([first], path)
-    assert [record["result"]["tests"]["here"]["mean_auc"] for record in read_records(path)] == [0.8, 0.9]
+    assert [record.result.auc("here") for record in read_records(path)] == [0.8, 0.9]
 
 
 def test_tables_state_mean_spread_and_noise(tmp_path: Path) -> None:
@@ -121,7 +124,7 @@ def test_tables_state_mean_spread_and_noise(tmp_path: Path) -> None:
     )
     write_tables(found, tmp_path / "toy.jsonl")
     text = (tmp_path / "toy.md").read_text()
-    assert "| bce | symmetric rows=0.4 labels=0.2 | here | 2 | 0.800 ± 0.141 |" in text
+    assert "| bce | (0.4, 0.2) | here | 2 | 0.800 ± 0.141 |" in text
     rows = list(csv.DictReader((tmp_path / "toy.csv").open()))
     assert [row["mean_auc"] for row in rows] == ["0.7", "0.9"]
     assert all(row["device"] == "cpu" for row in rows)
@@ -151,7 +154,7 @@ def test_records_of_the_same_run_replace_each_other_wherever_the_data_lay(tmp_pa
     path = tmp_path / "toy.jsonl"
     add_records([finished_run(tmp_path / "here", "bce", 0, 0.7, root="/data/nih")], path)
     add_records([finished_run(tmp_path / "there", "bce", 0, 0.8, root="/mnt/copy")], path)
-    assert [record["result"]["tests"]["here"]["mean_auc"] for record in read_records(path)] == [0.8]
+    assert [record.result.auc("here") for record in read_records(path)] == [0.8]
     add_records([finished_run(tmp_path / "there", "bce", 0, 0.9, split="train")], path)
     assert len(read_records(path)) == 2
 
@@ -162,21 +165,22 @@ def test_columns_that_no_record_has_are_left_out(tmp_path: Path) -> None:
     heads = (tmp_path / "toy.csv").read_text().splitlines()[0].split(",")
     assert "runs_at_once" in heads
     assert "peak_gpu_memory_mb" not in heads
-    found[0]["environment"]["peak_gpu_memory_mb"] = 512.0
-    write_tables(found, tmp_path / "toy.jsonl")
+    with_gpu = json.loads(json.dumps(found[0].written))
+    with_gpu["environment"]["peak_gpu_memory_mb"] = 512.0
+    write_tables([Record(with_gpu, "toy")], tmp_path / "toy.jsonl")
     (row,) = csv.DictReader((tmp_path / "toy.csv").open())
     assert row["peak_gpu_memory_mb"] == "512.0"
 
 
 def test_data_of_several_recipes_stays_apart(tmp_path: Path) -> None:
     found = add_records([finished_run(tmp_path, "bce", 0, 0.7)], tmp_path / "toy.jsonl")
-    other = json.loads(json.dumps(found[0]))
+    other = json.loads(json.dumps(found[0].written))
     other["config"]["name"] = other["result"]["name"] = "other"
     other["result"]["tests"]["here"]["mean_auc"] = 0.9
-    write_tables([*found, other], tmp_path / "toy.jsonl")
+    write_tables([*found, Record(other, "other")], tmp_path / "toy.jsonl")
     text = (tmp_path / "toy.md").read_text()
-    assert "| toy | bce | symmetric rows=0.4 labels=0.2 | here | 1 | 0.700 |" in text
-    assert "| other | bce | symmetric rows=0.4 labels=0.2 | here | 1 | 0.900 |" in text
+    assert "| toy | bce | (0.4, 0.2) | here | 1 | 0.700 |" in text
+    assert "| other | bce | (0.4, 0.2) | here | 1 | 0.900 |" in text
 
 
 TINY = {
@@ -279,7 +283,7 @@ class TestRunAll:
         assert names == [("bce", "seed0"), ("bce", "seed5"), ("bomd", "seed0"), ("bomd", "seed5")]
         assert list(outcome.failed) == ["bomd, seed 1", "bomd, seed 2", "bce, seed 1", "bce, seed 2"]
         assert outcome.failed["bce, seed 2"] == "no images"
-        records = [(record["config"]["method"], record["config"]["seed"]) for record in read_records(path)]
+        records = [(record.config.method, record.seed) for record in read_records(path)]
         assert records == [("bce", 0), ("bce", 5), ("bomd", 0), ("bomd", 5)]
         lines = said.getvalue().splitlines()
         assert lines[0] == "8 runs, of which 0 are finished already"
@@ -293,7 +297,7 @@ class TestRunAll:
         outcome = run_all(configs, tmp_path, 2, Console(file=said, width=200), tmp_path / "tiny.jsonl", COMMAND)
         assert sorted(seed for _, _, seed in order(tmp_path)) == ["5", "6", "7"]
         assert len(outcome.done) == 3
-        assert [record["config"]["seed"] for record in read_records(tmp_path / "tiny.jsonl")] == [5, 6, 7]
+        assert [record.seed for record in read_records(tmp_path / "tiny.jsonl")] == [5, 6, 7]
         assert "3 runs, of which 1 are finished already" in said.getvalue()
         assert "2 to do, as much work as 2 of bce; going by those that are finished, about 2 s" in said.getvalue()
 
@@ -423,8 +427,9 @@ class TestLiveTable:
             console.print(board)
         return captured.get()
 
-    def result(self, auc: float | None) -> dict[str, Any]:
-        return {"tests": {"south": {"mean_auc": auc}, "validation": {"mean_auc": 0.1}}, "seconds": 3.0}
+    def result(self, auc: float | None) -> Result:
+        tests = {"south": {"mean_auc": auc}, "validation": {"mean_auc": 0.1}}
+        return read_as(Result, {"tests": tests, "seconds": 3.0}, "result.json")
 
     def test_a_row_says_what_is_finished_running_and_failed(self) -> None:
         noise = {"kind": "symmetric", "labels": 0.4}
@@ -438,10 +443,10 @@ class TestLiveTable:
         board.run_failed(2, "no images")
         text = self.text(board, console)
         assert "2 of 8 runs finished, 1 running, 1 failed" in text
-        (row,) = [line for line in text.splitlines() if "rows=0.2" in line]
+        (row,) = [line for line in text.splitlines() if "(0.2, 0.4)" in line]
         for part in ("bce", "2 of 4", "seed 3", "0.800 ± 0.141"):
             assert part in row
-        (other,) = [line for line in text.splitlines() if "rows=0.4" in line]
+        (other,) = [line for line in text.splitlines() if "(0.4, 0.4)" in line]
         assert "0 of 4" in other
         assert "AUC south" in text
 
@@ -477,5 +482,5 @@ class TestLiveTable:
         one, other = tiny("bce", 0), tiny("bce", 1)
         assert cells_of([one, other]) == ["", ""]
         noisy = tiny("bce", 0, noise={"kind": "symmetric", "rows": 0.4})
-        assert cells_of([one, noisy]) == ["", "kind=symmetric rows=0.4"]
+        assert cells_of([one, noisy]) == ["no noise", "symmetric rows=0.4"]
         assert cells_of([one, parse({**TINY, "name": "big", "method": "bce"}, METHODS)]) == ["tiny", "big"]

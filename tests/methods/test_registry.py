@@ -13,8 +13,8 @@ import pytest
 from bomd import outside, runs
 from bomd.config import parse
 from bomd.errors import InputError
-from bomd.experiments.benchmark import effective
 from bomd.experiments.experiment import make_method
+from bomd.experiments.identity import own_settings
 from bomd.experiments.plan import configure
 from bomd.methods import METHODS
 from bomd.methods.describe import describe, tables_of
@@ -115,8 +115,8 @@ def test_editing_it_makes_its_stages_new_and_those_of_no_other(here: Path) -> No
 def test_its_records_can_be_read_where_it_is_not() -> None:
     """Its own settings and its base's count; nothing is imported to find that out."""
     settings = {"bomd": {"epochs": 3}, "gone.away:Method": {"share": 1}}
-    assert effective({"method": "gone.away:Method", "settings": settings})["settings"] == settings
-    assert effective({"method": "bce", "settings": settings})["settings"] == {}
+    assert own_settings({"method": "gone.away:Method", "settings": settings}) == {"epochs": 3, "share": 1}
+    assert own_settings({"method": "bce", "settings": settings}) == {}
 
 
 @pytest.mark.slow

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evidence.reproduce.artefact import Material, Mean
+from bomd.reports.sheet import Mean
+from evidence.reproduce.artefact import Material
 from evidence.reproduce.claims.words import NO_RUNS, Claim, gap, sentence
 from evidence.reproduce.tables.ablations import Variant, hyper_parameters, languages, runs_of, terms
 from evidence.reproduce.tables.entries import mean_auc, tests_of

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from bomd.experiments.comparison import HELD_OUT, auc
 from bomd.experiments.plan import configure
+from bomd.measure.result import HELD_OUT
 from bomd.methods import METHODS as KNOWN
+from bomd.reports.sheet import Mean
 from evidence.reproduce import paper
-from evidence.reproduce.artefact import Material, Mean, UnsuitableError
+from evidence.reproduce.artefact import Material, UnsuitableError
 from evidence.reproduce.claims.words import NO_RUNS, Claim, count, gap, surely_above
 from evidence.reproduce.figures.gather import LEVELS, NO_NOISE, Noise, plan, show_noise
 from evidence.reproduce.tables.ablations import NOISE as ABLATED
@@ -72,7 +73,7 @@ def against_all(material: Material) -> Claim:
 
 def _rivals(material: Material) -> list[str]:
     """Other methods that have been run."""
-    run = {record["config"]["method"] for record in material.records.values()}
+    run = {record.config.method for record in material.records.values()}
     return [method for method in KNOWN if method in run and method not in VARIANTS]
 
 
@@ -157,14 +158,14 @@ def context(material: Material) -> list[str]:
 
 def _averaged(material: Material, test: str) -> list[str]:
     for record in recorded(material, material.planned):
-        if auc(record, test) is not None and test != HELD_OUT:
-            return list(record["result"]["tests"][test]["averaged"])
+        if record.result.auc(test) is not None and test != HELD_OUT:
+            return list(record.result.tests[test].averaged)
     return []
 
 
 def _positives(material: Material, test: str) -> dict[str, int]:
     for record in material.records.values():
-        classes = (record["result"]["tests"].get(test) or {}).get("classes", [])
-        if classes:
-            return {item["name"]: int(item["positives"]) for item in classes}
+        scores = record.result.tests.get(test)
+        if scores and scores.classes:
+            return {item.name: item.positives for item in scores.classes}
     return {}

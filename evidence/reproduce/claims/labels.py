@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from functools import partial
-from typing import Any
 
-from bomd.experiments.benchmark import Record
+from bomd.experiments.recorded import Record
+from bomd.measure.result import Result
+from bomd.reports.sheet import Mean
 from evidence.reproduce import ARTEFACTS
-from evidence.reproduce.artefact import Material, Mean
+from evidence.reproduce.artefact import Material
 from evidence.reproduce.claims.words import NO_RUNS, Claim, count, measured, over_grid
 from evidence.reproduce.figures import label_histogram, votes
 from evidence.reproduce.figures.detection import DEFAULT
@@ -100,16 +101,16 @@ def new_labels(material: Material) -> list[Claim]:
 
 
 def _distance(record: Record, column: str) -> float | None:
-    labels = record["result"].get("labels") or {}
-    return label_histogram.distance(record["result"], column) if labels.get("histograms") else None
+    labels = record.result.labels
+    return label_histogram.distance(record.result, column) if labels and labels.histograms else None
 
 
 def _total(material: Material, column: str) -> Mean | None:
     """Labels of all classes, summed over images."""
 
     def value(record: Record) -> float | None:
-        found = (record["result"].get("labels") or {}).get("histograms")
-        return float(sum(item[column] for item in found)) if found else None
+        found = record.result.labels and record.result.labels.histograms
+        return float(sum(getattr(item, column) for item in found)) if found else None
 
     total = mean(material, cell(material, "bomd", label_histogram.NOISE), value)
     return total if total.sample else None
@@ -119,8 +120,7 @@ def neighbours(material: Material) -> Claim:
     """The number of votes with the highest precision and recall, and what is left if all are asked for."""
     says = "Precision and recall of the neighbours' votes rise until 4 to 6 of 10 are asked for, then stay."
     curves = {
-        noise: [record["result"] for record in recorded(material, cell(material, "bomd", noise))]
-        for noise in votes.NOISES
+        noise: [record.result for record in recorded(material, cell(material, "bomd", noise))] for noise in votes.NOISES
     }
     here = []
     for task, words in (("entry", "To find wrong labels"), ("positive", "To set findings")):
@@ -142,14 +142,14 @@ def neighbours(material: Material) -> Claim:
     return Claim(says, tuple(here or [NO_RUNS]))
 
 
-def _by_votes(results: list[Mapping[str, Any]], task: str, measure: str) -> dict[int, float]:
+def _by_votes(results: list[Result], task: str, measure: str) -> dict[int, float]:
     """Mean over runs by the number of votes asked for, where every run has the measure."""
-    tables = [result["votes"]["thresholds"] for result in results if result.get("votes")]
+    tables = [result.votes.thresholds for result in results if result.votes]
     means = {}
     for lines in zip(*tables, strict=True):
-        values = [line[task]["micro"][measure] for line in lines]
-        if None not in values:
-            means[int(lines[0]["threshold"])] = sum(values) / len(values)
+        values = [getattr(getattr(line, task).micro, measure) for line in lines]
+        if not any(map(math.isnan, values)):
+            means[lines[0].threshold] = sum(values) / len(values)
     return means
 
 
@@ -169,7 +169,8 @@ def _gaps(runs: list[Record], kind: str) -> list[float]:
     """How much closer images with a class lie, a mean over seeds for each class."""
     by_class: dict[str, list[float]] = {}
     for record in runs:
-        for item in (record["result"].get("space") or {}).get("classes", []):
-            if item[kind]["gap"] is not None:
-                by_class.setdefault(item["name"], []).append(item[kind]["gap"])
+        for item in record.result.space.classes if record.result.space else ():
+            gap = getattr(item, kind).gap
+            if not math.isnan(gap):
+                by_class.setdefault(item.name, []).append(gap)
     return [sum(gaps) / len(gaps) for gaps in by_class.values()]

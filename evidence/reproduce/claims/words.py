@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bomd.experiments.benchmark import Record
-from bomd.experiments.summary import number
+from bomd.experiments.recorded import Record
 from bomd.measure.significance import Sample, welch_test
-from evidence.reproduce.artefact import Material, Mean
+from bomd.reports.sheet import Mean
+from evidence.reproduce.artefact import Material
 from evidence.reproduce.figures.gather import NOISES, show_noise
 from evidence.reproduce.tables.entries import mean
 from evidence.reproduce.tables.noise_grid import cell
@@ -59,7 +59,7 @@ def gap(one: Mean, other: Mean) -> str:
 
 def measured(section: str, key: str) -> Callable[[Record], float | None]:
     """Finds a number in a section of a result."""
-    return lambda record: number(record["result"].get(section), key)
+    return lambda record: getattr(getattr(record.result, section), key, None)
 
 
 def over_grid(material: Material, *values: Callable[[Record], float | None]) -> dict[str, list[Mean]]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bomd.config import Config
+from bomd.measure.result import ClassDistances, Distance, Result, Space
 from bomd.measure.significance import Sample
-from evidence.reproduce.artefact import Artefact, Cell, Drawing, Material, Setting, Sheet
+from bomd.reports.sheet import Cell, Sheet
+from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting
 from evidence.reproduce.figures import gather
 from evidence.reproduce.figures.gather import NO_NOISE, Done
 from evidence.reproduce.figures.style import BLUE, INK, SMALLEST, VERMILION, readable, small_multiples, tidy
@@ -33,17 +36,17 @@ def make(material: Material) -> list[Sheet | Drawing]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    found = sorted(gather.done(material, lambda result: result.get("space")), key=lambda one: one.config.seed)
+    found = sorted(gather.done(material, lambda result: result.space), key=lambda one: one.config.seed)
     gather.need(found, material, NAME)
     first = found[0]
-    space = first.result["space"]
-    classes, edges = space["classes"], np.asarray(space["edges"][DRAWN])
+    space = _space(first.result)
+    classes, edges = space.classes, np.asarray(space.edges[DRAWN])
     with small_multiples(len(classes), 0.98) as (figure, panels, spare):
         for axes, item in zip(panels, classes, strict=True):
-            _histograms(axes, item[DRAWN], edges)
-            auroc, gap = (_sample(found, item["name"], DRAWN, measure) for measure in ("auroc", "gap"))
+            _histograms(axes, item.nearest, edges)
+            auroc, gap = (_sample(found, item.name, DRAWN, measure) for measure in ("auroc", "gap"))
             numbers = "" if auroc is None or gap is None else f"{auroc.mean:.2f} (gap {gap.mean:.2f})".replace("-", "−")
-            axes.set_title(f"{readable(item['name'])}\n{numbers}", fontsize=SMALLEST)
+            axes.set_title(f"{readable(item.name)}\n{numbers}", fontsize=SMALLEST)
         handles = [
             Patch(facecolor=BLUE + "4D", edgecolor=BLUE, label="have the class"),
             Line2D([], [], color=VERMILION, linestyle="--", label="do not"),
@@ -57,12 +60,12 @@ def make(material: Material) -> list[Sheet | Drawing]:
     return [Drawing(NAME, figure, _caption(material, found), bins), _summary(material, found)]
 
 
-def _histograms(axes: Axes, counts: Mapping[str, Sequence[int]], edges: NDArray[np.float64]) -> None:
+def _histograms(axes: Axes, distances: Distance, edges: NDArray[np.float64]) -> None:
     """Both kinds of images, each scaled to one."""
     for kind, colour, line in (("negative", VERMILION, "--"), ("positive", BLUE, "-")):
-        total = sum(counts[kind])
-        if total:
-            shares = np.asarray(counts[kind]) / total
+        counts = np.asarray(getattr(distances, kind))
+        if counts.sum():
+            shares = counts / counts.sum()
             axes.stairs(shares, edges, color=colour, linewidth=0.9, linestyle=line)
             if kind == "positive":
                 axes.stairs(shares, edges, color=colour, fill=True, alpha=0.3)
@@ -72,22 +75,22 @@ def _histograms(axes: Axes, counts: Mapping[str, Sequence[int]], edges: NDArray[
     tidy(axes, "x")
 
 
-def _bins(one: Done, classes: Sequence[Mapping[str, Any]], edges: NDArray[np.float64]) -> list[list[Cell]]:
+def _bins(one: Done, classes: Sequence[ClassDistances], edges: NDArray[np.float64]) -> list[list[Cell]]:
     rows: list[list[Cell]] = []
     for item in classes:
-        bins = zip(edges[:-1], edges[1:], item[DRAWN]["positive"], item[DRAWN]["negative"], strict=True)
-        rows += [[item["name"], float(low), float(high), *counts, one.record["run"]] for low, high, *counts in bins]
+        bins = zip(edges[:-1], edges[1:], item.nearest.positive, item.nearest.negative, strict=True)
+        rows += [[item.name, float(low), float(high), *counts, one.record.run] for low, high, *counts in bins]
     return rows
 
 
 def _summary(material: Material, found: Sequence[Done]) -> Sheet:
     """How well distances tell the two kinds of images apart, by all three measures."""
     rows: list[list[Cell]] = []
-    for item in found[0].result["space"]["classes"]:
+    for item in _space(found[0].result).classes:
         for kind in KINDS:
-            samples = [_sample(found, item["name"], kind, measure) for measure in ("auroc", "gap")]
+            samples = [_sample(found, item.name, kind, measure) for measure in ("auroc", "gap")]
             numbers = gather.means(material, found, samples)
-            rows.append([item["name"], kind, item["positives"], item["negatives"], *numbers, gather.names_of(found)])
+            rows.append([item.name, kind, item.positives, item.negatives, *numbers, gather.names_of(found)])
     notes = [
         "nearest: the shortest L2 distance of an image's descriptors; mean: their mean; cosine: the highest cosine.",
         "gap: mean of the images without the class minus mean of those with it; for the cosine the other way round.",
@@ -98,25 +101,29 @@ def _summary(material: Material, found: Sequence[Done]) -> Sheet:
 
 
 def _sample(found: Sequence[Done], name: str, kind: str, measure: str) -> Sample | None:
-    def value(result: Mapping[str, Any]) -> float | None:
-        items = [item for item in result["space"]["classes"] if item["name"] == name]
-        return items[0][kind][measure] if items else None
+    def value(result: Result) -> float | None:
+        items = [item for item in _space(result).classes if item.name == name]
+        return getattr(getattr(items[0], kind), measure) if items else None
 
     return gather.over_seeds(found, value)
 
 
-def _closer(classes: Sequence[Mapping[str, Any]], kind: str) -> str:
-    gaps = [gap for item in classes if (gap := item[kind]["gap"]) is not None]
+def _space(result: Result) -> Space:
+    return result.space or Space(())
+
+
+def _closer(classes: Sequence[ClassDistances], kind: str) -> str:
+    gaps = [gap for item in classes if not math.isnan(gap := getattr(item, kind).gap)]
     return f"{sum(gap > 0 for gap in gaps)} of {len(gaps)}"
 
 
 def _caption(material: Material, found: Sequence[Done]) -> str:
-    first, space = found[0], found[0].result["space"]
-    closer, by_cosine = (_closer(space["classes"], kind) for kind in (DRAWN, "cosine"))
+    first, space = found[0], _space(found[0].result)
+    closer, by_cosine = (_closer(space.classes, kind) for kind in (DRAWN, "cosine"))
     return (
         "Distance of an image's nearest descriptor to the vector of a class, for images that have the class (filled) "
         f"and that do not (dashed); each histogram is scaled to one. Drawn is seed {first.config.seed}, "
-        f"{int(space['images']):,} images without added noise; those that have the class lie closer on average in "
+        f"{space.images:,} images without added noise; those that have the class lie closer on average in "
         f"{closer} classes, and by cosine, which ignores the length of a descriptor, in {by_cosine}. AUROC is that "
         "of closeness and the gap lies between the two means, both averaged over seeds; mean distances and "
         "cosines are in the summary beside it. " + gather.provenance(material, found, bars=False)
@@ -130,5 +137,5 @@ ARTEFACT = Artefact(
     "Distances between descriptors and class vectors, for images that have the class and that do not.",
     plan,
     make,
-    usable=lambda record: bool(record["result"].get("space")),
+    usable=lambda record: record.result.space is not None,
 )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from bomd.config import Config
+from bomd.measure.quality import Detection
 from bomd.measure.significance import Sample
-from evidence.reproduce.artefact import Artefact, Cell, Drawing, Material, Setting, Sheet
+from bomd.reports.sheet import Cell, Sheet
+from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting
 from evidence.reproduce.figures import gather
 from evidence.reproduce.figures.gather import BY_IMPORTANCE, NOISES, Done, Noise
 from evidence.reproduce.figures.noise_axis import grid_axis, grid_series
@@ -43,7 +45,7 @@ def plan(setting: Setting) -> list[Config]:
 
 
 def make(material: Material) -> list[Sheet | Drawing]:
-    found = gather.done(material, lambda result: result.get("detection"))
+    found = gather.done(material, lambda result: result.detection)
     gather.need(found, material, NAME)
     bomd = gather.by_noise([one for one in found if one.config.method == "bomd"])
     split = [one for one in found if one.config.method == "small-loss"]
@@ -84,15 +86,16 @@ def best_warmup(splits: Mapping[int, Runs]) -> int | None:
     if len(splits) < 2 or not common:
         return None
     scores = {
-        warmup: statistics.fmean(_f1(one.result["detection"]) for noise in common for one in runs[noise])
+        warmup: statistics.fmean(_f1(one.result.detection) for noise in common for one in runs[noise])
         for warmup, runs in splits.items()
     }
     return max(scores, key=lambda warmup: (scores[warmup], warmup == DEFAULT))
 
 
-def _f1(detection: Mapping[str, Any]) -> float:
+def _f1(detection: Detection | None) -> float:
     """0 where nothing is flagged or nothing found."""
-    precision, recall = detection["precision"] or 0.0, detection["recall"] or 0.0
+    both = (detection.precision, detection.recall) if detection else (0.0, 0.0)
+    precision, recall = (0.0 if math.isnan(one) else one for one in both)
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
@@ -109,7 +112,7 @@ def _samples(runs: Runs, measure: str) -> dict[Noise, Sample | None]:
 
 
 def _sample(runs: Sequence[Done], measure: str) -> Sample | None:
-    return gather.over_seeds(runs, lambda result: result["detection"][measure])
+    return gather.over_seeds(runs, lambda result: getattr(result.detection, measure))
 
 
 def _row(material: Material, noise: Noise, runs: Sequence[Done]) -> list[Cell]:
@@ -118,7 +121,7 @@ def _row(material: Material, noise: Noise, runs: Sequence[Done]) -> list[Cell]:
 
 
 def _caption(material: Material, found: Sequence[Done], best: int | None) -> str:
-    judged = gather.between([int(one.result["detection"]["images"]) for one in found])
+    judged = gather.between([one.result.detection.images for one in found if one.result.detection])
     text = (
         "Finding the images whose labels were changed. (a) Precision, with that of flagging every image (the base "
         "rate), (b) recall, and (c) AUROC of BoMD's margin, of the loss, and of merely counting an image's labels. "

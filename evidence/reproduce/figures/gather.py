@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bomd.config import Config
 from bomd.errors import InputError
-from bomd.experiments.benchmark import Record
+from bomd.experiments.noise_names import noise_name
 from bomd.experiments.plan import configure, grid
+from bomd.experiments.recorded import Record
+from bomd.measure.result import Result
 from bomd.measure.significance import Sample
-from evidence.reproduce.artefact import Material, Mean, Setting, key_of
+from bomd.reports.sheet import Mean
+from evidence.reproduce.artefact import Material, Setting, key_of
 
 LEVELS = (0.2, 0.4, 0.6)
 Noise = tuple[float, float]  # share of images with noise, chance that a label of theirs flips: p_s, p_l
@@ -30,9 +33,8 @@ class Done:
     record: Record
 
     @property
-    def result(self) -> Mapping[str, Any]:
-        result: Mapping[str, Any] = self.record["result"]
-        return result
+    def result(self) -> Result:
+        return self.record.result
 
     @property
     def noise(self) -> Noise:
@@ -63,14 +65,14 @@ def noise_of(config: Config) -> Noise:
     return (rows, labels) if rows and labels else NO_NOISE
 
 
-def done(material: Material, usable: Callable[[Mapping[str, Any]], Any]) -> list[Done]:
+def done(material: Material, usable: Callable[[Result], Any]) -> list[Done]:
     """The planned runs whose record holds what is drawn; older records may lack it.
 
     Args:
         usable: Finds it in a result; None or nothing means that it is not there.
     """
     pairs = [(config, material.record(config)) for config in material.planned]
-    return [Done(config, record) for config, record in pairs if record is not None and usable(record["result"])]
+    return [Done(config, record) for config, record in pairs if record is not None and usable(record.result)]
 
 
 def need(found: Sequence[Done], material: Material, name: str) -> None:
@@ -88,9 +90,9 @@ def command(name: str, setting: Setting) -> str:
     return f"bomd reproduce {name} --recipe {setting.recipe}{overrides}"
 
 
-def over_seeds(found: Iterable[Done], value: Callable[[Mapping[str, Any]], float | None]) -> Sample | None:
+def over_seeds(found: Iterable[Done], value: Callable[[Result], float | None]) -> Sample | None:
     """Mean and sample standard deviation of one number of these runs, where it is known."""
-    return Sample.of(number for one in found if (number := value(one.result)) is not None)
+    return Sample.of(value(one.result) for one in found)
 
 
 def means(material: Material, found: Sequence[Done], samples: Iterable[Sample | None], digits: int = 3) -> list[Mean]:
@@ -111,13 +113,13 @@ def between(counts: Sequence[int]) -> str:
 
 def names_of(found: Iterable[Done]) -> str:
     """The run directories behind a number, for a sheet."""
-    return " ".join(str(one.record["run"]) for one in found)
+    return " ".join(one.record.run for one in found)
 
 
 def provenance(material: Material, found: Sequence[Done], bars: bool = True) -> str:
     """The sentences that end every caption: data, seeds, runs, what bars are, and what is missing."""
     seeds = sorted({one.config.seed for one in found})
-    images = between([int(one.result["images"]["train"]) for one in found])
+    images = between([one.result.images["train"] for one in found])
     text = f"Data: recipe {found[0].config.name}, {images} training images. "
     text += f"{'Seeds' if len(seeds) > 1 else 'Seed'} {', '.join(map(str, seeds))}. "
     text += _runs(found)
@@ -129,12 +131,12 @@ def provenance(material: Material, found: Sequence[Done], bars: bool = True) -> 
 
 
 def show_noise(noise: Noise) -> str:
-    return f"({noise[0]:g}, {noise[1]:g})" if noise != NO_NOISE else "no noise"
+    return noise_name({"kind": "symmetric", "rows": noise[0], "labels": noise[1]})
 
 
 def _runs(found: Sequence[Done]) -> str:
     if len(found) <= 3:
-        return "Runs: " + ", ".join(f"{one.config.method} {one.record['run']}" for one in found) + "."
+        return "Runs: " + ", ".join(f"{one.config.method} {one.record.run}" for one in found) + "."
     methods = dict.fromkeys(one.config.method for one in found)
     return f"{len(found)} runs of {' and '.join(methods)}, named beside the numbers."
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from bomd.config import Config
+from bomd.measure.result import Labels, Result
 from bomd.measure.significance import Sample
-from evidence.reproduce.artefact import Artefact, Cell, Drawing, Material, Setting, Sheet
+from bomd.reports.sheet import Cell, Sheet
+from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting
 from evidence.reproduce.figures import gather
 from evidence.reproduce.figures.gather import BY_IMPORTANCE, Done, Noise
 from evidence.reproduce.figures.noise_axis import grid_axis, grid_series
@@ -42,7 +43,7 @@ def plan(setting: Setting) -> list[Config]:
 def make(material: Material) -> list[Sheet | Drawing]:
     from matplotlib.ticker import MaxNLocator
 
-    found = gather.done(material, lambda result: result.get("labels"))
+    found = gather.done(material, lambda result: result.labels)
     gather.need(found, material, NAME)
     by_noise = gather.by_noise(found)
     single = SINGLE if SINGLE in by_noise else next(iter(by_noise))
@@ -75,16 +76,16 @@ def make(material: Material) -> list[Sheet | Drawing]:
 
 
 def _findings(runs: Sequence[Done]) -> list[str]:
-    return list(dict.fromkeys(str(item["name"]) for one in runs for item in one.result["labels"]["classes"]))
+    return list(dict.fromkeys(item.name for one in runs if one.result.labels for item in one.result.labels.classes))
 
 
 def _sample(runs: Sequence[Done], name: str, measure: str) -> Sample | None:
     """A measure over seeds, of one finding or of the mean over all."""
 
-    def value(result: Mapping[str, Any]) -> float | None:
-        labels = result["labels"]
-        items = [labels] if name == MEAN else [item for item in labels["classes"] if item["name"] == name]
-        return items[0][measure] if items else None
+    def value(result: Result) -> float | None:
+        labels = result.labels or Labels()
+        items = [labels] if name == MEAN else [item for item in labels.classes if item.name == name]
+        return getattr(items[0], measure) if items else None
 
     return gather.over_seeds(runs, value)
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from bomd.config import Config
 from bomd.measure.quality import histogram_distance
+from bomd.measure.result import LabelSums, Result
 from bomd.measure.significance import Sample
-from evidence.reproduce.artefact import Artefact, Cell, Drawing, Material, Mean, Setting, Sheet
+from bomd.reports.sheet import Cell, Mean, Sheet
+from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting
 from evidence.reproduce.figures import gather
 from evidence.reproduce.figures.gather import Done, Noise
 from evidence.reproduce.figures.style import BLUE, INK, VERMILION, Look, class_axis, class_dots, draw, legend_above
@@ -34,7 +35,7 @@ def plan(setting: Setting) -> list[Config]:
 def make(material: Material) -> list[Sheet | Drawing]:
     found = gather.done(material, _histograms)
     gather.need(found, material, NAME)
-    names = [str(item["name"]) for item in _histograms(found[0].result)]
+    names = [item.name for item in _histograms(found[0].result)]
     samples = {column: [_sample(found, name, column) for name in names] for column in COLUMNS}
     with draw(0.75 + 0.19 * len(names)) as figure:
         axes = figure.subplots()
@@ -63,22 +64,21 @@ def make(material: Material) -> list[Sheet | Drawing]:
     return [Drawing(NAME, figure, caption, Sheet(NAME, title, HEADS, rows, [distances]))]
 
 
-def distance(result: Mapping[str, Any], column: str) -> float:
+def distance(result: Result, column: str) -> float:
     """How far the labels of a column are distributed from the clean ones: 0 if equal, 1 if disjoint."""
-    clean, others = (np.array([item[which] for item in _histograms(result)]) for which in ("clean", column))
+    clean, others = (np.array([getattr(item, which) for item in _histograms(result)]) for which in ("clean", column))
     return histogram_distance(clean, others)
 
 
-def _histograms(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    found: Sequence[Mapping[str, Any]] = (result.get("labels") or {}).get("histograms") or ()
-    return found
+def _histograms(result: Result) -> Sequence[LabelSums]:
+    return (result.labels and result.labels.histograms) or ()
 
 
 def _sample(found: Sequence[Done], name: str, column: str) -> Sample | None:
     """Over the seeds in which the class occurs."""
 
-    def total(result: Mapping[str, Any]) -> float | None:
-        return next((float(item[column]) for item in _histograms(result) if item["name"] == name), None)
+    def total(result: Result) -> float | None:
+        return next((getattr(item, column) for item in _histograms(result) if item.name == name), None)
 
     return gather.over_seeds(found, total)
 
@@ -102,5 +102,5 @@ ARTEFACT = Artefact(
     "Labels of each class: clean, given with noise, and proposed by BoMD.",
     plan,
     make,
-    usable=lambda record: bool((record["result"]["labels"] or {}).get("histograms")),
+    usable=lambda record: bool(_histograms(record.result)),
 )

@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Sequence
 
 from bomd.config import Config
-from bomd.experiments.summary import VALIDATION, number
+from bomd.measure.result import VALIDATION
 from bomd.measure.significance import Sample
-from evidence.reproduce.artefact import Artefact, Cell, Drawing, Material, Setting, Sheet
+from bomd.reports.sheet import Cell, Sheet
+from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting
 from evidence.reproduce.figures import gather
 from evidence.reproduce.figures.gather import BY_IMPORTANCE, LEVELS, NO_NOISE, NOISES, Done, Noise
 from evidence.reproduce.figures.style import BLUE, GREEN, VERMILION, Look, draw, legend_above, series, share_axis
@@ -28,7 +29,7 @@ def plan(setting: Setting) -> list[Config]:
 
 
 def make(material: Material) -> list[Sheet | Drawing]:
-    found = gather.done(material, lambda result: result.get("tests"))
+    found = gather.done(material, lambda result: result.tests)
     gather.need(found, material, NAME)
     tests = list(dict.fromkeys(name for one in found for name in one.config.test)) or [VALIDATION]
     levels = (0.0, *LEVELS)
@@ -52,7 +53,7 @@ def make(material: Material) -> list[Sheet | Drawing]:
     rows: list[list[Cell]] = []
     for test, method, noise in itertools.product(tests, LOOKS, (NO_NOISE, *NOISES)):
         if some := _some(found, test, method, noise):
-            findings = len(some[0].result["tests"][test]["averaged"])
+            findings = len(some[0].result.tests[test].averaged)
             mean = gather.means(material, some, [_sample(some, test)])
             rows.append([test, method, *noise, *mean, findings, gather.names_of(some)])
     title = "Mean AUC over the noise grid, mean and sample standard deviation over seeds."
@@ -67,8 +68,7 @@ def make(material: Material) -> list[Sheet | Drawing]:
 def _averaged(found: Sequence[Done], tests: Sequence[str]) -> str:
     """How many findings the mean is over, on each test set."""
     counts = {
-        test: {len(one.result["tests"][test]["averaged"]) for one in found if test in one.result["tests"]}
-        for test in tests
+        test: {len(one.result.tests[test].averaged) for one in found if test in one.result.tests} for test in tests
     }
     return "; ".join(f"{gather.between(sorted(numbers))} on {test}" for test, numbers in counts.items() if numbers)
 
@@ -76,11 +76,11 @@ def _averaged(found: Sequence[Done], tests: Sequence[str]) -> str:
 def _some(found: Sequence[Done], test: str, method: str, noise: Noise) -> list[Done]:
     """Runs that have a mean AUC on the test set."""
     own = [one for one in found if one.config.method == method and one.noise == noise]
-    return [one for one in own if number(one.result["tests"].get(test), "mean_auc") is not None]
+    return [one for one in own if one.result.auc(test) is not None]
 
 
 def _sample(runs: Sequence[Done], test: str) -> Sample | None:
-    return gather.over_seeds(runs, lambda result: result["tests"][test]["mean_auc"])
+    return gather.over_seeds(runs, lambda result: result.auc(test))
 
 
 ARTEFACT = Artefact(

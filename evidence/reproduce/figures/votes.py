@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from bomd.config import Config
+from bomd.measure.result import Result
 from bomd.measure.significance import Sample
-from evidence.reproduce.artefact import Artefact, Cell, Drawing, Material, Setting, Sheet
+from bomd.reports.sheet import Cell, Sheet
+from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting
 from evidence.reproduce.figures import gather
 from evidence.reproduce.figures.gather import LEVELS, Done, Noise
 from evidence.reproduce.figures.style import (
@@ -41,10 +42,10 @@ def plan(setting: Setting) -> list[Config]:
 def make(material: Material) -> list[Sheet | Drawing]:
     from matplotlib.ticker import MaxNLocator
 
-    found = gather.done(material, lambda result: result.get("votes"))
+    found = gather.done(material, lambda result: result.votes)
     gather.need(found, material, NAME)
     by_noise = gather.by_noise(found, NOISES)
-    most = min(int(one.result["votes"]["neighbours"]) for one in found)
+    most = min(one.result.votes.neighbours for one in found if one.result.votes)
     steps = range(1, most + 1)
     with draw(3.3) as figure:
         panels = figure.subplots(2, 2, sharex=True, sharey="row")
@@ -70,9 +71,9 @@ def make(material: Material) -> list[Sheet | Drawing]:
 
 
 def _sample(runs: Sequence[Done], step: int, task: str, mean: str, measure: str) -> Sample | None:
-    def value(result: Mapping[str, Any]) -> float | None:
-        lines = [line for line in result["votes"]["thresholds"] if line["threshold"] == step]
-        return lines[0][task][mean][measure] if lines else None
+    def value(result: Result) -> float | None:
+        lines = [line for line in result.votes.thresholds if line.threshold == step] if result.votes else []
+        return getattr(getattr(getattr(lines[0], task), mean), measure) if lines else None
 
     return gather.over_seeds(runs, value)
 
@@ -89,7 +90,7 @@ def _row(material: Material, task: str, mean: str, runs: Sequence[Done], step: i
 
 
 def _caption(material: Material, found: Sequence[Done], most: int) -> str:
-    judged = gather.between([int(one.result["votes"]["images"]) for one in found])
+    judged = gather.between([one.result.votes.images for one in found if one.result.votes])
     return (
         f"What the votes of an image's {most} neighbours are worth at p_l = 0.2: a finding is set if at least so many "
         "neighbours have it as a given label. (a) Findings so set against the clean ones. (b) Given labels that differ "
@@ -107,5 +108,5 @@ ARTEFACT = Artefact(
     "Precision and recall of the neighbours' votes against the number of votes asked for.",
     plan,
     make,
-    usable=lambda record: bool(record["result"].get("votes")),
+    usable=lambda record: record.result.votes is not None,
 )

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from bomd.config import Config
-from bomd.experiments.comparison import HELD_OUT, auc
 from bomd.experiments.records import load_predictions
 from bomd.files import fingerprint, read_json, write_json
 from bomd.measure.paired import Paired, over_seeds
+from bomd.measure.result import HELD_OUT
 from bomd.tables import LabelTable
 from evidence.reproduce.artefact import Material, key_of
 from evidence.reproduce.tables.entries import Entry, recorded
@@ -53,7 +53,7 @@ class Bootstraps:
 
     def _key(self, ones: Entry, others: Entry, test: str) -> str:
         """Changes with any of the runs and with what came of them."""
-        scores = [auc(record, test) for side in (ones, others) for record in recorded(self.material, side)]
+        scores = [record.result.auc(test) for side in (ones, others) for record in recorded(self.material, side)]
         return fingerprint(test, self.draws, [[key_of(config) for config in side] for side in (ones, others)], scores)
 
     def _compute(self, ones: Entry, others: Entry, test: str) -> Paired | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from bomd.config import Config
-from bomd.experiments.benchmark import Record
-from bomd.experiments.comparison import HELD_OUT, auc
 from bomd.experiments.plan import configure, grid
+from bomd.experiments.recorded import Record
+from bomd.measure.result import HELD_OUT
 from bomd.measure.significance import Sample, welch_test, z_test
-from evidence.reproduce.artefact import Cell, Material, Mean, Setting
+from bomd.reports.sheet import Cell, Mean
+from evidence.reproduce.artefact import Material, Setting
 
 Entry = Sequence[Config]  # the runs of one place in a table, a seed each
 TESTS = ["difference", "z-test p", "Welch p"]
@@ -45,12 +46,12 @@ def recorded(material: Material, configs: Entry) -> list[Record]:
 def mean(material: Material, configs: Entry, value: Callable[[Record], float | None]) -> Mean:
     """One number of these runs over seeds."""
     records = recorded(material, configs)
-    sample = Sample.of(number for record in records if (number := value(record)) is not None)
+    sample = Sample.of(value(record) for record in records)
     return Mean(sample, len(records), len(configs))
 
 
 def mean_auc(material: Material, configs: Entry, test: str) -> Mean:
-    return mean(material, configs, lambda record: auc(record, test))
+    return mean(material, configs, lambda record: record.result.auc(test))
 
 
 def known(rows: Sequence[Sequence[Cell]], place: int) -> list[Sequence[Cell]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from bomd.config import Config
-from bomd.experiments.benchmark import Record
 from bomd.experiments.plan import configure
+from bomd.experiments.recorded import Record
+from bomd.reports.sheet import Cell, Sheet
 from evidence.reproduce import paper
-from evidence.reproduce.artefact import Artefact, Cell, Material, Setting, Sheet, UnsuitableError
+from evidence.reproduce.artefact import Artefact, Material, Setting, UnsuitableError
 from evidence.reproduce.tables.entries import (
     HELD_OUT_NOTE,
     HOW_TESTED,
@@ -100,9 +101,8 @@ def make_google(material: Material) -> list[Sheet]:
 
 def of(record: Record, test: str, finding: str) -> float | None:
     """AUC of one finding; None where the test set cannot say."""
-    classes = (record["result"]["tests"].get(test) or {}).get("classes", [])
-    found: float | None = next((item["auc"] for item in classes if item["name"] == finding), None)
-    return found
+    scores = record.result.tests.get(test)
+    return next((item.auc for item in scores.classes if item.name == finding), None) if scores else None
 
 
 TABLES = [

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from bomd.experiments.comparison import HELD_OUT
+from bomd.measure.result import HELD_OUT
+from bomd.reports.sheet import Cell, Mean, Sheet
 from evidence.reproduce import paper
-from evidence.reproduce.artefact import Artefact, Cell, Material, Mean, Sheet
+from evidence.reproduce.artefact import Artefact, Material
 from evidence.reproduce.tables.entries import entry, mean, recorded, tests_of
 from evidence.reproduce.tables.main_results import of, plan_main
 
@@ -25,9 +26,9 @@ def _sheet(material: Material, test: str) -> Sheet:
     heads = ["finding", "positives"]
     for method in shown:
         heads += [method, *([f"{method}, the paper's"] if method in printed else [])]
-    scores = [record["result"]["tests"][test] for record in material.done if test in record["result"]["tests"]]
-    left_out = dict.fromkeys(item["name"] for score in scores for item in score["left_out"])
-    positives = {item["name"]: item["positives"] for score in scores for item in score["classes"]}
+    scores = [record.result.tests[test] for record in material.done if test in record.result.tests]
+    left_out = dict.fromkeys(name for score in scores for name in score.left_out)
+    positives = {item.name: item.positives for score in scores for item in score.classes}
     rows: list[list[Cell]] = []
     for finding, count in positives.items():
         row: list[Cell] = [finding, count]

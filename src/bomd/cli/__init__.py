@@ -135,7 +135,7 @@ def benchmark(
         ),
     ] = None,
     reference: Annotated[
-        str, typer.Option(metavar="METHOD", help="The method that tables of results test the others against.")
+        str, typer.Option(metavar="METHOD", help="The method that tables and page compare the others with.")
     ] = "bomd",
     page: Annotated[bool, typer.Option("--report/--no-report", help="Gather all runs in one HTML page.")] = True,
     root: Root = Path("runs"),
@@ -150,8 +150,8 @@ def benchmark(
     """
     from bomd.experiments import plan
     from bomd.experiments.benchmark import run_all
-    from bomd.experiments.comparison import add_results
     from bomd.reports import report as pages
+    from bomd.reports.tables import add_results
 
     try:
         numbers = [int(seed) for seed in seeds.split(",")]
@@ -165,7 +165,9 @@ def benchmark(
         add_results(outcome.done, results, reference)
     if outcome.done:
         folder = root if len({config.name for config in configs}) > 1 else root / configs[0].name
-        _print_results(outcome.done, pages.write_report(outcome.done, folder / "report.html") if page else None)
+        _print_results(
+            outcome.done, pages.write_report(outcome.done, folder / "report.html", reference) if page else None
+        )
     if outcome.failed:
         reasons = [f"\n{name}: {reason}" for name, reason in outcome.failed.items()]
         _complain(f"{len(reasons)} of {len(configs)} runs failed:{''.join(reasons)}")
@@ -175,13 +177,16 @@ def benchmark(
 def report(
     places: Annotated[list[Path], typer.Argument(help="Run directories, or folders that contain them.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
+    reference: Annotated[
+        str, typer.Option(metavar="METHOD", help="The method that the page compares the others with.")
+    ] = "bce",
 ) -> None:
     """Gather finished runs into one HTML page that opens without a network."""
     from bomd import runs
     from bomd.reports import report as pages
 
     found = runs.find(places)
-    _print_results(found, pages.write_report(found, output))
+    _print_results(found, pages.write_report(found, output, reference))
 
 
 def tables(
@@ -190,8 +195,8 @@ def tables(
 ) -> None:
     """Add finished runs to a file of records, and write its .csv and .md tables anew."""
     from bomd import runs
-    from bomd.experiments.comparison import add_results
     from bomd.files import beside
+    from bomd.reports.tables import add_results
 
     found = add_results(runs.find(places) if places else [], records)
     print(f"{len(found)} runs: {beside(records, '.csv')}, {beside(records, '.md')}")
@@ -325,7 +330,7 @@ def _print_similarities(space: LabelSpace) -> None:
 
 
 def _print_results(done: Sequence[Run], page: Path | None) -> None:
-    from bomd.reports.report import summary_table
+    from bomd.reports.summary import summary_table
 
     Console().print(summary_table(done))
     if page is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -41,11 +41,16 @@ class Exchange:
     suffixes: tuple[str, ...] = ()
 
 
+def read_cleanlab(path: Path, labels: Path | None = None, classes: Sequence[str] | None = None) -> Judgement:
+    """See `cleanlab.read`; the labels that cleanlab was given may be a file of any form, or a run."""
+    return cleanlab.read(path, None if labels is None else read(labels).given, classes)
+
+
 EXCHANGES: dict[str, Exchange] = {
     "run": Exchange(read_run),
     "table": Exchange(table.read, table.write, (".csv", ".tsv")),
     "parquet": Exchange(parquet.read, parquet.write, (".parquet",)),
-    "cleanlab": Exchange(cleanlab.read, cleanlab.write),
+    "cleanlab": Exchange(read_cleanlab, cleanlab.write),
     "fiftyone": Exchange(fiftyone.read, fiftyone.write),
     "torchxrayvision": Exchange(torchxrayvision.read, torchxrayvision.write),
     "label-studio": Exchange(label_studio.read, label_studio.write),

@@ -141,19 +141,16 @@ def write(judgement: Judgement, path: Path) -> None:
         frame.rename(index=lambda name: harmless(str(name))).to_csv(temporary, encoding="utf-8", lineterminator="\n")
 
 
-def read(path: Path, labels: Path | None = None, classes: Sequence[str] | None = None) -> Judgement:
+def read(path: Path, given: LabelTable | None = None, classes: Sequence[str] | None = None) -> Judgement:
     """Read an issues table that was saved as CSV.
 
     Args:
         path: The file.
-        labels: The labels that cleanlab was given, a CSV or a run, where the table does not hold them.
+        given: The labels that cleanlab was given, where the table does not hold them.
         classes: Names of the classes, by their numbers, where the table does not hold them.
     """
     frame = _read_frame(path)
-    if labels is not None:
-        from bomd.exchange import read as read_any
-
-        given = read_any(labels).given
+    if given is not None:
         return Judgement(given, None, doubts(frame, given))
     if classes is None and CLASSES in frame:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,10 @@ from rich.text import Text
 
 from bomd import progress
 from bomd.config import Config
-from bomd.experiments.summary import differing, flatten, show_seconds
+from bomd.experiments.identity import chosen_of, differing
+from bomd.experiments.noise_names import noise_name
+from bomd.measure.result import Result
+from bomd.measure.significance import Sample, show, show_seconds
 
 SPARE_LINES = 7  # of the terminal: title, head, rules, caption and the prompt
 
@@ -37,9 +39,8 @@ class Row:
 
     @property
     def auc(self) -> str:
-        known = [score for score in list(self.scores.values()) if score is not None]
-        spread = f" ± {statistics.stdev(known):.3f}" if len(known) > 1 else ""
-        return f"{statistics.fmean(known):.3f}{spread}" if known else ""
+        sample = Sample.of(list(self.scores.values()))
+        return show(sample) if sample else ""
 
 
 class Board:
@@ -58,17 +59,17 @@ class Board:
         row.running[seed] = time.monotonic()
         self._say(f"started: {self.name(place)}")
 
-    def run_finished(self, place: int, result: dict[str, Any], already: bool = False) -> None:
+    def run_finished(self, place: int, result: Result, already: bool = False) -> None:
         """Take in a result; the first of its test sets is the one shown."""
         row, seed = self._at(place)
         row.running.pop(seed, None)
-        for test, scores in list(result["tests"].items())[:1]:
-            self.test, row.scores[seed] = test, scores["mean_auc"]
+        for test in list(result.tests)[:1]:
+            self.test, row.scores[seed] = test, result.auc(test)
         row.scores.setdefault(seed, None)
         if not already:
             score = row.scores[seed]
             auc = "no AUC" if score is None else f"AUC {score:.3f} on {self.test}"
-            self._say(f"finished: {self.name(place)}: {auc}, {show_seconds({'mean': result['seconds']})}")
+            self._say(f"finished: {self.name(place)}: {auc}, {show_seconds(result.seconds)}")
 
     def run_failed(self, place: int, reason: str) -> None:
         row, seed = self._at(place)
@@ -110,7 +111,7 @@ class Board:
         for row in [row for row in rows if row in kept]:
             # Copies, since the table is drawn in a thread of its own while runs end.
             since = list(row.running.items())
-            running = ", ".join(f"seed {seed} {show_seconds({'mean': now - at})}" for seed, at in since)
+            running = ", ".join(f"seed {seed} {show_seconds(now - at)}" for seed, at in since)
             failed = ", ".join(map(str, list(row.failed)))
             cells = [row.method, row.cell, f"{len(row.scores)} of {len(row.seeds)}", running, failed, row.auc]
             table.add_row(*map(Text, cells), style="red" if row.failed else None)
@@ -124,7 +125,7 @@ class Board:
             for parts in zip(*((row.scores, row.running, row.failed) for row in rows), strict=True)
         )
         ended = f"{finished} of {len(self.configs)} runs finished, {running} running, {failed} failed"
-        return f"{ended}, {show_seconds({'mean': time.monotonic() - self.began})}"
+        return f"{ended}, {show_seconds(time.monotonic() - self.began)}"
 
     def _tell(self, over: threading.Event) -> None:
         """Say how far it is once a minute until it is over."""
@@ -142,17 +143,16 @@ class Board:
 
 
 def cells_of(configs: Sequence[Config]) -> list[str]:
-    """A short name for the cell of each run: its data where there are several, and the settings that differ."""
+    """A short name for the cell of each run: its data where there are several, its noise, and what else differs."""
     several = len({config.name for config in configs}) > 1
     groups: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
     for place, config in enumerate(configs):
-        settings = {key: value for key, value in config.to_dict().items() if key != "seed"}
+        settings = config.to_dict() | {"seed": None, "noise": None, "": noise_name(config.noise)}
         groups.setdefault((config.name, config.method), {})[place] = settings
     names = [""] * len(configs)
     for (name, _), group in groups.items():
         keys = differing(list(group.values()))
         for place, settings in group.items():
-            flat = flatten(settings)
-            details = [f"{key.rsplit('.', 1)[-1]}={flat[key]}" for key in keys if key in flat]
+            details = [text.removeprefix("=") for text in chosen_of(settings, keys)]
             names[place] = " ".join([*([name] if several else []), *details])
     return names

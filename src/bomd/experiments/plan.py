@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from bomd.config import Config, load
 from bomd.errors import InputError
-from bomd.experiments.summary import show_seconds
+from bomd.experiments.recorded import Record
+from bomd.measure.significance import show_seconds
 from bomd.methods import METHODS
 from bomd.methods.describe import describe, tables_of
 from bomd.recipes import find_recipe
@@ -90,10 +91,10 @@ def announce(configs: Sequence[Config], finished: Mapping[int, Run], jobs: int) 
         return first
     work = sum(factor(config) for config in left)
     second = f"{len(left)} to do, as much work as {work:.4g} of bce"
-    known = [run.result()["seconds"] / factor(configs[place]) for place, run in finished.items()]
+    known = [Record.of(run).result.seconds / factor(configs[place]) for place, run in finished.items()]
     if known:
         guess = statistics.fmean(known) * work / min(jobs, len(left))
-        second += f"; going by those that are finished, about {show_seconds({'mean': guess})} of training"
+        second += f"; going by those that are finished, about {show_seconds(guess)} of training"
     costs = {config.method: factor(config) for config in left}
     counts = Counter(config.method for config in left)
     dearest = sorted(costs, key=lambda method: -costs[method])

@@ -15,17 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bomd.clean.opinion import form_opinion, rank_by
-from bomd.clean.rates import Known
-from bomd.data.datasets import DATASETS
-from bomd.data.images import fit_square
-from bomd.data.noise import NoisyLabels
-from bomd.data.store import Store
 from bomd.errors import InputError
 from bomd.files import read_arrays, read_json, write_arrays
 from bomd.tables import Flags, LabelTable, Opinion, Text, brief, rows_of
 
-if TYPE_CHECKING:  # reports read records without PyTorch
+if TYPE_CHECKING:  # reports read records without PyTorch, pandas and SciPy
+    from bomd.clean.rates import Known
+    from bomd.data.noise import NoisyLabels
+    from bomd.data.store import Store
     from bomd.methods.base import Prepared
 
 THUMBNAIL = 128  # pixels; enough to see a finding, small enough for a page of them
@@ -187,6 +184,8 @@ def opinion_of(
     """
     if own is not None:
         return own
+    from bomd.clean.opinion import form_opinion, rank_by
+
     if scores is not None:
         return form_opinion(scores, given, known=known)[0]
     if classifier is not None:
@@ -206,6 +205,8 @@ def load_record(directory: Path) -> LabelRecord:
     A run puts the name of the dataset or the folder of the table before the names of its patients, to tell those of
     several tables apart. That says nothing to a reader and has no place in a file that is passed on.
     """
+    from bomd.data.datasets import DATASETS
+
     record = LabelRecord.load(directory / "labels.npz")
     if record.given.patients is None or not (directory / "config.json").is_file():
         return record
@@ -285,6 +286,8 @@ def choose_examples(record: LabelRecord, store: Store, seed: int, most: int = SU
         seed: Of the draw.
         most: From the beginning.
     """
+    from bomd.data.images import fit_square
+
     rows = np.flatnonzero(record.flagged)
     rows = rows[np.argsort(record.opinion.rank[rows])]
     first, rest = np.split(rows, [most])

@@ -15,7 +15,8 @@ class Gap:
         won: Seeds in which the method is ahead.
         count: Seeds that both have.
         low: Lower end of the 95 % interval over test patients; likewise `high`. None where it was not computed.
-        over_seeds: What `bomd.measure.significance.verdict` says; None for a single seed, which it cannot judge.
+        over_seeds: What `bomd.measure.significance.verdict` says of all seeds; None where one has a single seed, which
+            it cannot judge.
     """
 
     mean: float
@@ -28,13 +29,7 @@ class Gap:
 
     @property
     def certain(self) -> int:
-        """1 or -1 where neither the choice of test patients nor, with several, that of seeds explains it, else 0."""
-        if self.low is None or self.high is None:
-            return 0
-        over_patients = int(self.low > 0) - int(self.high < 0)
-        return over_patients if self.over_seeds in (None, over_patients) else 0
-
-    @property
-    def explained(self) -> str:
-        """What a certain difference is more than."""
-        return "the choice of patients" if self.over_seeds is None else "the choice of patients and seeds"
+        """1 or -1 where chance does not explain it, else 0: by seeds as on every page, by patients for a single one."""
+        if self.over_seeds is not None or self.low is None or self.high is None:
+            return self.over_seeds or 0
+        return int(self.low > 0) - int(self.high < 0)

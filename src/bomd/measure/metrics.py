@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bomd.errors import InputError
+from bomd.saved import Saved
 from bomd.tables import NO_FINDING, Floats, LabelTable, Text
 
 Numbers = NDArray[np.float64]
@@ -18,15 +19,8 @@ Numbers = NDArray[np.float64]
 INTERVAL = (2.5, 97.5)  # percentiles of the bootstrap draws
 
 
-class Record:
-    """A dataclass of results that can be written as JSON; NaN, which JSON does not know, becomes None."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}  # type: ignore[arg-type]
-
-
 @dataclass(frozen=True)
-class ClassScore(Record):
+class ClassScore(Saved):
     """One class: how many images, how well ranked, and within which bounds.
 
     Attributes:
@@ -39,8 +33,8 @@ class ClassScore(Record):
     """
 
     name: str
-    positives: int
-    negatives: int
+    positives: int = 0
+    negatives: int = 0
     auc: float = math.nan
     auc_low: float = math.nan
     auc_high: float = math.nan
@@ -51,7 +45,7 @@ class ClassScore(Record):
 
 
 @dataclass(frozen=True)
-class Classification(Record):
+class Classification(Saved):
     """Scores of all classes and their mean over the findings, that is without "No Finding".
 
     Attributes:
@@ -61,16 +55,16 @@ class Classification(Record):
         bootstrap: draws of patients behind the bounds.
     """
 
-    classes: tuple[ClassScore, ...]
-    averaged: tuple[str, ...]
-    left_out: dict[str, str]
-    bootstrap: int
-    mean_auc: float
-    mean_auc_low: float
-    mean_auc_high: float
-    mean_ap: float
-    mean_ap_low: float
-    mean_ap_high: float
+    classes: tuple[ClassScore, ...] = ()
+    averaged: tuple[str, ...] = ()
+    left_out: dict[str, str] = field(default_factory=dict)
+    bootstrap: int = 0
+    mean_auc: float = math.nan
+    mean_auc_low: float = math.nan
+    mean_auc_high: float = math.nan
+    mean_ap: float = math.nan
+    mean_ap_low: float = math.nan
+    mean_ap_high: float = math.nan
 
 
 def classification(
@@ -238,15 +232,3 @@ def _check(truth: LabelTable, classes: list[str], labels: NDArray[Any], scores: 
             raise InputError(
                 f"Image {str(truth.ids[row])!r} {problem} for {classes[column]!r} ({int(wrong.sum())} such)."
             )
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Record):
-        return value.to_dict()
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

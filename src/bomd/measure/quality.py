@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bomd.errors import InputError
-from bomd.measure.metrics import Record, ap_of, auc_of
+from bomd.measure.metrics import ap_of, auc_of
+from bomd.saved import Saved
 from bomd.tables import Flags, LabelTable
 
 
 @dataclass(frozen=True)
-class Detection(Record):
+class Detection(Saved):
     """How well flags find the images with a changed label.
 
     Attributes:
@@ -31,20 +32,20 @@ class Detection(Record):
         entry_ap: average precision of the same.
     """
 
-    images: int
-    base_rate: float
-    flagged: float
-    precision: float
-    recall: float
-    auroc: float
-    auroc_by_count: float
-    entry_base_rate: float
-    entry_auroc: float
-    entry_ap: float
+    images: int = 0
+    base_rate: float = math.nan
+    flagged: float = math.nan
+    precision: float = math.nan
+    recall: float = math.nan
+    auroc: float = math.nan
+    auroc_by_count: float = math.nan
+    entry_base_rate: float = math.nan
+    entry_auroc: float = math.nan
+    entry_ap: float = math.nan
 
 
 @dataclass(frozen=True)
-class LabelAuc(Record):
+class LabelAuc(Saved):
     """How well the labels of one class rank its true positives above the others, before and after.
 
     Attributes:
@@ -55,33 +56,33 @@ class LabelAuc(Record):
     """
 
     name: str
-    positives: int
-    before: float
-    after: float
-    before_changed: float
-    after_changed: float
+    positives: int = 0
+    before: float = math.nan
+    after: float = math.nan
+    before_changed: float = math.nan
+    after_changed: float = math.nan
 
 
 @dataclass(frozen=True)
-class LabelQuality(Record):
+class LabelQuality(Saved):
     """Label AUC of every finding and the means over those where it is defined."""
 
-    classes: tuple[LabelAuc, ...]
-    before: float
-    after: float
-    before_changed: float
-    after_changed: float
-    left_out: dict[str, str]
+    classes: tuple[LabelAuc, ...] = ()
+    before: float = math.nan
+    after: float = math.nan
+    before_changed: float = math.nan
+    after_changed: float = math.nan
+    left_out: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Kept(Record):
+class Kept(Saved):
     """Positive labels of one class: how many were given, and how many are on images judged clean."""
 
     name: str
     given: int
     kept: int
-    share: float
+    share: float = math.nan
 
 
 def detection(

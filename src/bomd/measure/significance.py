@@ -14,19 +14,57 @@ class Sample:
 
     Attributes:
         std: Sample standard deviation, divided by count - 1; None for a single value.
+        low: Lower end of the interval of a single run, where it has one; likewise `high`.
     """
 
     mean: float
     std: float | None
     count: int
+    low: float | None = None
+    high: float | None = None
 
     @classmethod
-    def of(cls, values: Iterable[float]) -> Sample | None:
-        """Mean and spread of these values; None where there are none."""
-        known = list(values)
+    def of(cls, values: Iterable[float | None], low: float | None = None, high: float | None = None) -> Sample | None:
+        """Mean and spread of what is known, None and NaN being unknown; None where nothing is.
+
+        Args:
+            low: Of a single value; of several their spread says more. Likewise `high`.
+        """
+        known = [value for value in values if value is not None and math.isfinite(value)]
         if not known:
             return None
-        return cls(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None, len(known))
+        if len(known) > 1:
+            return cls(statistics.fmean(known), statistics.stdev(known), len(known))
+        ends = [None if end is None or math.isnan(end) else end for end in (low, high)]
+        return cls(float(known[0]), None, 1, *ends)
+
+
+UNDEFINED = "–"
+
+
+def show(sample: Sample | None, percent: bool = False, digits: int = 3) -> str:
+    """A mean as people write it: 0.873 ± 0.004, or 0.873 (0.861–0.885)."""
+    if sample is None:
+        return UNDEFINED
+    scale, digits, unit = (100, 1, " %") if percent else (1, digits, "")
+
+    def written(value: float) -> str:
+        return f"{value * scale:.{digits}f}"
+
+    if sample.std is not None:
+        return f"{written(sample.mean)} ± {written(sample.std)}{unit}"
+    if sample.low is not None and sample.high is not None:
+        return f"{written(sample.mean)} ({written(sample.low)}–{written(sample.high)}){unit}"
+    return written(sample.mean) + unit
+
+
+def show_seconds(seconds: float | None) -> str:
+    """A duration in the unit that suits it."""
+    if seconds is None or math.isnan(seconds):
+        return UNDEFINED
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:.1f} h"
 
 
 SURE = 0.05  # the largest p of a difference that pages call one

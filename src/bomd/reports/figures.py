@@ -7,18 +7,17 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from PIL import Image
 
 from bomd.reports.palette import PALETTE as PALETTE
+
+if TYPE_CHECKING:  # it takes a second to load, and a page may turn out to have nothing to draw
+    from matplotlib.axes import Axes
 
 MARKERS = (("o", "●"), ("s", "■"), ("^", "▲"), ("D", "◆"), ("v", "▼"))  # for matplotlib, and for a legend
 WIDTH = 4.4  # inches at 96 px: the width of a phone, so that text is never scaled down much
@@ -71,7 +70,7 @@ def looks(labels: Sequence[str]) -> list[Look]:
 def dot_plot(classes: Sequence[str], series: Sequence[Dots], axis: str, name: str) -> Markup:
     """Classes from top to bottom, one dot per method beside each other, with intervals as lines."""
     step = 0.8 / max(len(series), 1)
-    with rc_context({**STYLE, "svg.hashsalt": name}):
+    with _styled(name):
         figure, axes = _axes(0.6 + len(classes) * max(0.2, 0.06 + 0.11 * len(series)), classes)
         for place, dots in enumerate(series):
             rows = np.arange(len(classes)) + (place - (len(series) - 1) / 2) * step
@@ -96,7 +95,7 @@ def noise_plot(
     """A line per method over kinds of noise with its spread as bars, and thin lines for the methods not named."""
     width = (max(places) - min(places)) or 1.0
     crowded = len(ticks) > 5 and max(map(len, ticks)) > 4
-    with rc_context({**STYLE, "svg.hashsalt": name}):
+    with _styled(name):
         figure, axes = _axes(*((3.0, (), 0.9) if crowded else (2.6,)))
         for unnamed in faint:
             axes.plot(places, _numbers(unnamed), color=FAINT, lw=1)
@@ -121,7 +120,7 @@ def change_plot(
     name: str,
 ) -> Markup:
     """An open dot for before, a filled one for after, joined by a line."""
-    with rc_context({**STYLE, "svg.hashsalt": name}):
+    with _styled(name):
         figure, axes = _axes(0.6 + 0.2 * len(classes), classes)
         starts, ends, rows = _numbers(before), _numbers(after), np.arange(len(classes))
         for kind, colour in ((ends >= starts, PALETTE[0]), (ends < starts, PALETTE[1])):
@@ -135,7 +134,7 @@ def change_plot(
 def bars(classes: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], axis: str, name: str) -> Markup:
     """Horizontal bars, one per series (colour, values) beside each other."""
     height = 0.8 / len(series)
-    with rc_context({**STYLE, "svg.hashsalt": name}):
+    with _styled(name):
         figure, axes = _axes(0.6 + len(classes) * (0.1 + 0.09 * len(series)), classes)
         for place, (colour, values) in enumerate(series):
             offset = (place - (len(series) - 1) / 2) * height
@@ -149,7 +148,7 @@ def histogram(changed: NDArray[np.float32], unchanged: NDArray[np.float32], bord
     both = np.concatenate([changed, unchanged])
     low, high = np.percentile(both, [0.5, 99.5]) if len(both) else (0.0, 1.0)
     edges = np.linspace(low, high if high > low else low + 1, 41)
-    with rc_context({**STYLE, "svg.hashsalt": name}):
+    with _styled(name):
         figure, axes = _axes(2.4)
         for values, colour in ((unchanged, PALETTE[0]), (changed, PALETTE[1])):
             if len(values):
@@ -167,7 +166,7 @@ def histogram(changed: NDArray[np.float32], unchanged: NDArray[np.float32], bord
                 ha="right",
                 va="top",
             )
-        axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.locator_params("x", nbins=6)
         axes.grid(axis="y", lw=0.5)
         axes.set_xlabel("margin (lower is more suspect)")
         axes.set_ylabel("share of images")
@@ -176,11 +175,11 @@ def histogram(changed: NDArray[np.float32], unchanged: NDArray[np.float32], bord
 
 def curves(lines: Sequence[tuple[Look, Sequence[int], Sequence[float]]], axis: str, name: str) -> Markup:
     """A line per run over epochs."""
-    with rc_context({**STYLE, "svg.hashsalt": name}):
+    with _styled(name):
         figure, axes = _axes(2.2)
         for look, epochs, values in lines:
             axes.plot(epochs, values, color=look.colour, lw=1.4, marker=look.marker, ms=3, alpha=0.85)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.locator_params("x", integer=True)
         axes.grid(axis="y", lw=0.5)
         axes.set_xlabel("epoch")
         axes.set_ylabel(axis)
@@ -199,6 +198,13 @@ def _numbers(values: Sequence[float | None]) -> NDArray[np.float64]:
     return np.asarray([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
+def _styled(name: str) -> Any:
+    """The look of all figures, while one is drawn; the name makes the ids in it."""
+    from matplotlib import rc_context
+
+    return rc_context({**STYLE, "svg.hashsalt": name})
+
+
 def _axes(height: float, names: Sequence[str] = (), below: float = 0.46) -> tuple[Any, Axes]:
     """A figure with one pair of axes, placed by hand: measuring every text would take longer than all the rest.
 
@@ -206,6 +212,8 @@ def _axes(height: float, names: Sequence[str] = (), below: float = 0.46) -> tupl
         names: Of the classes, written left of the axes.
         below: Inches for the ticks and the name of the axis.
     """
+    from matplotlib.figure import Figure
+
     longest = max((len(_short(name)) for name in names), default=6)
     left = 0.12 + 0.074 * longest
     figure = Figure(figsize=(WIDTH, height))

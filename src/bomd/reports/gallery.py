@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bomd.errors import InputError
-from bomd.experiments.summary import Finished, number
+from bomd.experiments.recorded import Record
+from bomd.experiments.records import Examples, LabelRecord
 from bomd.reports import figures
 from bomd.reports.figures import thumbnail
 from bomd.tables import NO_FINDING
-
-if TYPE_CHECKING:
-    from bomd.experiments.records import Examples, LabelRecord
 
 SHOWN_CLASSES, SHOWN_NEIGHBOURS = 7, 5
 NOTICEABLE = 0.1  # a probability of being wrong below this is not worth a line
@@ -29,8 +28,6 @@ KINDS = {
 
 def read_pages(run: Path, record: LabelRecord, most: int) -> list[dict[str, Any]]:
     """The examples that a run directory holds; see `pages`."""
-    from bomd.experiments.records import Examples  # here, since it brings PyTorch along
-
     return pages(record, Examples.load(run / "examples.npz"), most)
 
 
@@ -100,17 +97,17 @@ def margins(record: LabelRecord, name: str) -> Any:
     return figures.histogram(flags.margin[known & changed], flags.margin[known & ~changed], border, name)
 
 
-def composition(run: Finished, name: str) -> dict[str, Any]:
+def composition(run: Record, name: str) -> dict[str, Any]:
     """Positive labels of each class among all images and among those kept as clean."""
-    items = run.result["composition"]
+    items = run.result.composition or ()
     counts = [
-        (figures.PALETTE[4], [item["given"] for item in items]),
-        (figures.PALETTE[0], [item["kept"] for item in items]),
+        (figures.PALETTE[4], [item.given for item in items]),
+        (figures.PALETTE[0], [item.kept for item in items]),
     ]
-    return {"figure": figures.bars([item["name"] for item in items], counts, "positive labels", name), "items": items}
+    return {"figure": figures.bars([item.name for item in items], counts, "positive labels", name), "items": items}
 
 
-def changes(run: Finished, record: LabelRecord, name: str) -> dict[str, Any]:
+def changes(run: Record, record: LabelRecord, name: str) -> dict[str, Any]:
     """How much label mass each class has, and how well its labels tell right from wrong, before and after."""
     truth = known_truth(record)
     rows = truth if truth.any() else np.ones(len(record.given), dtype=bool)
@@ -118,9 +115,8 @@ def changes(run: Finished, record: LabelRecord, name: str) -> dict[str, Any]:
     if truth.any() and record.clean is not None:
         masses.insert(0, ("true", figures.PALETTE[2], record.clean))
     sums = [(colour, np.nansum(table.values[rows], axis=0).tolist()) for _, colour, table in masses]
-    found = run.result["labels"]
-    classes = found["classes"] if found else []
-    before, after = ([number(item, key) for item in classes] for key in ("before", "after"))
+    classes = [item.to_dict() for item in run.result.labels.classes] if run.result.labels else []
+    before, after = ([item[key] for item in classes] for key in ("before", "after"))
     names = [item["name"] for item in classes]
     return {
         "images": int(rows.sum()),
@@ -179,7 +175,7 @@ def course(run: Path) -> Iterator[tuple[tuple[str, str], list[int], list[float]]
             points = [
                 (int(line["epoch"]), value)
                 for line in lines
-                if line["stage"] == stage and (value := number(line, key)) is not None
+                if line["stage"] == stage and isinstance(value := line.get(key), int | float) and math.isfinite(value)
             ]
             if points:
                 yield (stage, key), [epoch for epoch, _ in points], [value for _, value in points]

@@ -1,35 +1,25 @@
-"""Methods against kinds of noise: the scores of each, how sure its distance from plain training is, and curves."""
+"""Methods against kinds of noise: the scores of each, how sure its distance from the reference is, and curves."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 
-from bomd.experiments.summary import (
-    BASELINE,
-    BEFORE_NOISE,
-    VALIDATION,
-    Finished,
-    Group,
-    held_out,
-    number,
-    spread,
-    summarise,
-    test_head,
-)
+from bomd.experiments.grid import BASELINE, Grid, Group
+from bomd.experiments.recorded import Record
+from bomd.experiments.records import load_predictions
 from bomd.measure import paired
 from bomd.measure.gap import Gap
+from bomd.measure.result import BEFORE_NOISE, VALIDATION, held_out
 from bomd.measure.significance import Sample, verdict
 from bomd.reports import figures
 from bomd.reports.figures import Dots, Look
-
-if TYPE_CHECKING:
-    from bomd.tables import LabelTable
+from bomd.reports.summary import test_head
+from bomd.tables import LabelTable
 
 LEADING = 6  # methods that fit into one figure
 WORK = 1_000_000_000  # images x findings x runs x draws of all bootstraps of a page: about ten seconds
@@ -37,27 +27,15 @@ FAR = 0.05  # a difference in AUC that gets the full colour, unless there are la
 DRAWS, FEWER_DRAWS = 500, 200  # of patients; fewer where many pairs are compared
 
 
-@dataclass(frozen=True)
-class Grid:
-    """The groups of the same images: methods down, kinds of noise across.
+@dataclass(frozen=True, eq=False)
+class Judged(Grid):
+    """A grid with the best methods first, and how far each is from the reference.
 
     Attributes:
-        methods: Labels, the best first.
-        noises: Names, from none to strong.
-        tests: Test sets; held-out patients come last.
-        seeds: All that occur.
-        rows: What `summarise` says of each group.
-        gaps: Distance from the baseline by method, noise and test set, where both ran.
+        gaps: Distance from the reference by method, noise and test set, where both ran.
         limits: What was not computed to save time, as sentences.
     """
 
-    data: str
-    methods: tuple[str, ...]
-    noises: tuple[str, ...]
-    tests: tuple[str, ...]
-    seeds: tuple[int, ...]
-    groups: dict[tuple[str, str], Group]
-    rows: dict[tuple[str, str], dict[str, Any]]
     gaps: dict[tuple[str, str, str], Gap] = field(default_factory=dict)
     limits: list[str] = field(default_factory=list)
 
@@ -68,57 +46,28 @@ class Grid:
         return real or tuple(test for test in (BEFORE_NOISE, VALIDATION) if test in self.tests)[:1]
 
     @property
-    def baselines(self) -> list[str]:
-        """Methods that are plain training."""
-        plain = {key[0] for key, group in self.groups.items() if group.first.config["method"] == BASELINE}
-        return [method for method in self.methods if method in plain]
-
-    @property
     def leading(self) -> list[str]:
-        """Methods to show where only a few can be: plain training, BoMD, and the best of the others."""
-        known = [method for method in (*self.baselines[:1], "bomd") if method in self.methods]
-        chosen = list(dict.fromkeys([*known, *self.methods]))[:LEADING]
-        return [method for method in self.methods if method in chosen]
+        """Methods to show where only a few can be: reference, plain training, BoMD, and the best of the others."""
+        known = {group.method: group.label for group in reversed(self.groups.values())}
+        first = [known[method] for method in (self.reference, BASELINE, "bomd") if method in known]
+        chosen = list(dict.fromkeys([*first, *self.methods]))[:LEADING]
+        return [label for label in self.methods if label in chosen]
 
-    def score(self, method: str, noise: str, test: str) -> dict[str, Any] | None:
-        """Mean AUC over seeds, or None where it is not known."""
-        row = self.rows.get((method, noise))
-        found: dict[str, Any] | None = row["tests"].get(test) if row else None
-        return found
-
-    def missing(self) -> dict[str, list[str]]:
+    def lacking(self) -> dict[str, list[str]]:
         """Per method the kinds of noise that lack seeds which other entries have."""
         found: dict[str, list[str]] = {}
-        for method in self.methods:
+        for label in self.methods:
             for noise in self.noises:
-                group = self.groups.get((method, noise))
-                gaps = [seed for seed in self.seeds if group is None or seed not in group.seeds]
-                if gaps:
-                    what = "not run" if group is None else f"without seed {', '.join(map(str, gaps))}"
-                    found.setdefault(method, []).append(f"{noise} {what}")
+                if gaps := self.missing(label, noise):
+                    there = (label, noise) in self.groups
+                    what = f"without seed {', '.join(map(str, gaps))}" if there else "not run"
+                    found.setdefault(label, []).append(f"{noise} {what}")
         return found
 
 
-def arrange(groups: Sequence[Group]) -> list[Grid]:
-    """One grid for each set of images, with the distances from plain training."""
-    grids = []
-    for data in dict.fromkeys(group.data for group in groups):
-        same = [group for group in groups if group.data == data]
-        rows = {(group.label, group.noise): summarise(group) for group in same}
-        tests = sorted(dict.fromkeys(test for row in rows.values() for test in row["tests"]), key=held_out)
-        grids.append(
-            Grid(
-                data,
-                tuple(dict.fromkeys(group.label for group in same)),
-                tuple(dict.fromkeys(group.noise for group in same)),
-                tuple(tests),
-                tuple(sorted({seed for group in same for seed in group.seeds})),
-                {(group.label, group.noise): group for group in same},
-                rows,
-            )
-        )
-    work = WORK / len(grids)
-    return [_measure(_ranked(grid), work) for grid in grids]
+def judge(grids: Sequence[Grid]) -> list[Judged]:
+    """Rank the methods of each grid and measure their distances from the reference."""
+    return [_measure(_ranked(grid), WORK / len(grids)) for grid in grids]
 
 
 def compare(one: Group, other: Group, test: str, draws: int | None = DRAWS, most: int | None = None) -> Gap | None:
@@ -132,19 +81,18 @@ def compare(one: Group, other: Group, test: str, draws: int | None = DRAWS, most
         None where no seed that both have was scored.
     """
     shared = _shared(one, other, test)
-    if not shared:
+    gaps = [left.result.tests[test].mean_auc - right.result.tests[test].mean_auc for left, right in shared]
+    sample, scores = Sample.of(gaps), [group.score(test) for group in (one, other)]
+    if sample is None:
         return None
-    pairs = [(_auc(mine, test), _auc(yours, test)) for mine, yours in shared]
-    gaps = [mine - yours for mine, yours in pairs]
-    over_seeds = verdict(*(Sample.of(scores) for scores in zip(*pairs, strict=True))) if len(pairs) > 1 else None
-    found = spread(gaps)
-    assert found is not None
+    several = all(score is not None and score.count > 1 for score in scores)
     ends = None if draws is None else _interval(shared[:most], test, draws)
     low, high = ends if ends else (None, None)
-    return Gap(found["mean"], found["std"], sum(gap > 0 for gap in gaps), len(gaps), low, high, over_seeds)
+    won = sum(gap > 0 for gap in gaps)
+    return Gap(sample.mean, sample.std, won, len(gaps), low, high, verdict(*scores) if several else None)
 
 
-def score_table(grid: Grid, look: dict[str, Look], columns: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def score_table(grid: Judged, look: dict[str, Look], columns: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """Methods against kinds of noise or test sets, as plain values for the template.
 
     Args:
@@ -152,7 +100,7 @@ def score_table(grid: Grid, look: dict[str, Look], columns: Sequence[tuple[str, 
     """
     scores = {(m, *column): grid.score(m, *column) for m in grid.methods for column in columns}
     best = {
-        column: max((s["mean"] for m in grid.methods if (s := scores[m, *column])), default=None) for column in columns
+        column: max((s.mean for m in grid.methods if (s := scores[m, *column])), default=None) for column in columns
     }
     largest = max([FAR, *(abs(gap.mean) for gap in grid.gaps.values())])
     lines: list[dict[str, Any]] = []
@@ -164,15 +112,19 @@ def score_table(grid: Grid, look: dict[str, Look], columns: Sequence[tuple[str, 
             cells.append(
                 {
                     "auc": score,
-                    "ap": group and _over_seeds(group, test, "mean_ap"),
-                    "best": score is not None and score["mean"] == best[noise, test] and len(grid.methods) > 1,
+                    "ap": group and group.score(test, "mean_ap"),
+                    "best": score is not None and score.mean == best[noise, test] and len(grid.methods) > 1,
                     "gap": gap,
                     "shade": round(30 * abs(gap.mean) / largest) if gap else 0,
-                    "few": score is not None and score["count"] < len(grid.seeds) and score["count"],
+                    "few": score is not None and score.count < len(grid.seeds) and score.count,
                 }
             )
         seeds = sorted({seed for group in grid.groups.values() if group.label == method for seed in group.seeds})
-        lines.append({"look": look[method], "seeds": seeds, "cells": cells, "plain": method in grid.baselines})
+        kinds = {group.method for group in grid.groups.values() if group.label == method}
+        lines.append(
+            {"look": look[method], "seeds": seeds, "cells": cells}
+            | {"plain": BASELINE in kinds, "reference": grid.reference in kinds}
+        )
     return {
         "columns": columns,
         "lines": lines,
@@ -182,11 +134,11 @@ def score_table(grid: Grid, look: dict[str, Look], columns: Sequence[tuple[str, 
     }
 
 
-def noise_figures(grid: Grid, look: dict[str, Look], test: str, name: str) -> list[dict[str, Any]]:
+def noise_figures(grid: Judged, look: dict[str, Look], test: str, name: str) -> list[dict[str, Any]]:
     """Mean AUC over noise; the leading methods by colour, the others as thin lines."""
     found = panels(grid, test)
     known = [score for m in grid.methods for noise in grid.noises if (score := grid.score(m, noise, test))]
-    ends = [end for score in known for end in (score["mean"], *_ends(score)) if end is not None]
+    ends = [end for score in known for end in (score.mean, *_ends(score)) if end is not None]
     if not found or not ends:
         return []
     margin = 0.04 * (max(ends) - min(ends)) or 0.01
@@ -195,30 +147,30 @@ def noise_figures(grid: Grid, look: dict[str, Look], test: str, name: str) -> li
     for place, panel in enumerate(found):
         series = [dots(look[m], [grid.score(m, noise, test) for noise in panel["noises"]]) for m in grid.leading]
         others = [
-            [score["mean"] if (score := grid.score(m, noise, test)) else None for noise in panel["noises"]]
+            [score.mean if (score := grid.score(m, noise, test)) else None for noise in panel["noises"]]
             for m in grid.methods
             if m not in grid.leading
         ]
         axes = (panel["axis"], f"mean AUC, {test_head(test)}")
         figure = figures.noise_plot(
-            panel["places"], panel["ticks"], series, others, limits, axes, f"{name}-{grid.data}-{place}"
+            panel["places"], panel["ticks"], series, others, limits, axes, f"{name}-{grid.name}-{place}"
         )
         drawn.append({"title": panel["title"], "figure": figure})
     return drawn
 
 
-def dots(look: Look, values: Sequence[dict[str, Any] | None]) -> Dots:
+def dots(look: Look, values: Sequence[Sample | None]) -> Dots:
     """Means with their spread over seeds, or the interval of a single run, ready to be drawn."""
     ends = [_ends(value) for value in values]
     return Dots(
         look,
-        [value["mean"] if value else None for value in values],
+        [value.mean if value else None for value in values],
         [low for low, _ in ends],
         [high for _, high in ends],
     )
 
 
-def panels(grid: Grid, test: str) -> list[dict[str, Any]]:
+def panels(grid: Judged, test: str) -> list[dict[str, Any]]:
     """Where each kind of noise lies on the axis of a noise curve; a panel for each share of labels.
 
     Returns:
@@ -252,57 +204,53 @@ def panels(grid: Grid, test: str) -> list[dict[str, Any]]:
     return found
 
 
-def _over_seeds(group: Group, test: str, key: str) -> dict[str, Any] | None:
-    return spread([number(run.result["tests"].get(test), key) for run in group.runs])
-
-
-def _ends(value: dict[str, Any] | None) -> tuple[float | None, float | None]:
+def _ends(value: Sample | None) -> tuple[float | None, float | None]:
     if value is None:
         return None, None
-    if value["std"] is not None:
-        return value["mean"] - value["std"], value["mean"] + value["std"]
-    return value["low"], value["high"]
+    return (value.low, value.high) if value.std is None else (value.mean - value.std, value.mean + value.std)
 
 
-def _ranked(grid: Grid) -> Grid:
+def _ranked(grid: Grid) -> Judged:
     """Order the methods by how far they lie above the average of each kind of noise, so that a gap is no loss."""
-    test = grid.headline[0] if grid.headline else ""
-    means = {key: score["mean"] for key in grid.groups if (score := grid.score(*key, test))}
+    parts = {item.name: getattr(grid, item.name) for item in fields(Grid)}
+    judged = Judged(**parts)
+    test = judged.headline[0] if judged.headline else ""
+    means = {key: score.mean for key in grid.groups if (score := grid.score(*key, test))}
     averages = {
         noise: statistics.fmean(value for (_, other), value in means.items() if other == noise)
         for noise in {noise for _, noise in means}
     }
 
-    def standing(method: str) -> float:
-        known = [means[method, noise] - averages[noise] for noise in grid.noises if (method, noise) in means]
+    def standing(label: str) -> float:
+        known = [means[label, noise] - averages[noise] for noise in grid.noises if (label, noise) in means]
         return statistics.fmean(known) if known else -1.0
 
-    order = tuple(sorted(grid.methods, key=lambda method: (-standing(method), method)))
-    return Grid(grid.data, order, grid.noises, grid.tests, grid.seeds, grid.groups, grid.rows)
+    order = sorted(grid.methods, key=lambda label: (-standing(label), label))
+    return Judged(**parts | {"methods": tuple(order)})
 
 
-def _measure(grid: Grid, work: float) -> Grid:
-    """Add the distances from plain training; intervals as far as the work allows, the leading methods first."""
+def _measure(grid: Judged, work: float) -> Judged:
+    """Add the distances from the reference; intervals as far as the work allows, the leading methods first."""
     pairs = [
-        (method, noise, test, group, plain)
+        (label, noise, test, group, other)
         for test in grid.headline
-        for method in dict.fromkeys([*grid.leading, *grid.methods])
+        for label in dict.fromkeys([*grid.leading, *grid.methods])
         for noise in grid.noises
-        if (group := grid.groups.get((method, noise))) and (plain := _plain(grid, group))
+        if (group := grid.groups.get((label, noise))) and (other := grid.opposite(group, grid.reference))
     ]
     draws, most = DRAWS, None
-    costs = [_cost(group, plain, test, most) for _, _, test, group, plain in pairs]
+    costs = [_cost(group, other, test, most) for _, _, test, group, other in pairs]
     if sum(costs) * draws > work:
         draws = FEWER_DRAWS
     if sum(costs) * draws > work:
         most = 1
-        costs = [_cost(group, plain, test, most) for _, _, test, group, plain in pairs]
+        costs = [_cost(group, other, test, most) for _, _, test, group, other in pairs]
     left = 0
-    for (method, noise, test, group, plain), cost in zip(pairs, costs, strict=True):
+    for (label, noise, test, group, other), cost in zip(pairs, costs, strict=True):
         work -= cost * draws
-        gap = compare(group, plain, test, draws if work >= 0 else None, most)
+        gap = compare(group, other, test, draws if work >= 0 else None, most)
         if gap is not None:
-            grid.gaps[method, noise, test] = gap
+            grid.gaps[label, noise, test] = gap
             left += work < 0
     if most is not None and left < len(pairs):
         grid.limits.append("Intervals over patients are those of the first seed alone, to save time.")
@@ -311,41 +259,23 @@ def _measure(grid: Grid, work: float) -> Grid:
     return grid
 
 
-def _plain(grid: Grid, group: Group) -> Group | None:
-    """Plain training on the same data, trained alike where there are several; None for plain training itself."""
-    if group.label in grid.baselines:
-        return None
-    found = [grid.groups[label, group.noise] for label in grid.baselines if (label, group.noise) in grid.groups]
-    alike = [plain for plain in found if plain.first.config.get("fit") == group.first.config.get("fit")]
-    if len(alike) == 1 or len(found) == 1:
-        return (alike or found)[0]
-    return None
-
-
 def _cost(one: Group, other: Group, test: str, most: int | None) -> float:
     """Images times findings times runs."""
-    classes = one.first.result["tests"].get(test, {"classes": []})["classes"]
-    images = classes[0]["positives"] + classes[0]["negatives"] if classes else 0
+    scores = one.first.result.scores(test)
+    classes = scores.classes if scores else ()
+    images = classes[0].positives + classes[0].negatives if classes else 0
     return float(2 * len(_shared(one, other, test)[:most]) * len(classes) * images)
 
 
-def _shared(one: Group, other: Group, test: str) -> list[tuple[Finished, Finished]]:
+def _shared(one: Group, other: Group, test: str) -> list[tuple[Record, Record]]:
     """Runs of both with the same seed that have a mean AUC on this test set."""
-
-    def scored(run: Finished) -> bool:
-        return number(run.result["tests"].get(test), "mean_auc") is not None
-
-    theirs = {run.seed: run for run in other.runs if scored(run)}
-    return [(run, theirs[run.seed]) for run in one.runs if scored(run) and run.seed in theirs]
+    theirs = {run.seed: run for run in other.runs if run.result.auc(test) is not None}
+    return [(run, theirs[run.seed]) for run in one.runs if run.result.auc(test) is not None and run.seed in theirs]
 
 
-def _auc(run: Finished, test: str) -> float:
-    return float(run.result["tests"][test]["mean_auc"])
-
-
-def _interval(pairs: Sequence[tuple[Finished, Finished]], test: str, draws: int) -> tuple[float, float] | None:
+def _interval(pairs: Sequence[tuple[Record, Record]], test: str, draws: int) -> tuple[float, float] | None:
     """The paired bootstrap over test patients; None where the runs did not score the very same images."""
-    loaded = [[_scores(run.run.directory, test) for run in pair] for pair in pairs]
+    loaded = [[_scores(run, test) for run in pair] for pair in pairs]
     tables = [item for pair in loaded for item in pair]
     if any(item is None for item in tables):
         return None
@@ -354,17 +284,15 @@ def _interval(pairs: Sequence[tuple[Finished, Finished]], test: str, draws: int)
     if not alike[0]:
         return None
     loaded = [pair for pair, same in zip(loaded, alike, strict=True) if same]  # held-out patients differ by seed
-    least = int(pairs[0][0].config.get("minimum_positives") or 1)
+    least = pairs[0][0].config.minimum_positives
     found = paired.over_seeds(
         truth, [pair[0][1] for pair in loaded], [pair[1][1] for pair in loaded], draws, minimum_positives=least
     )
     return None if found is None else (found.low, found.high)
 
 
-def _scores(directory: Path, test: str) -> Any:
-    from bomd.experiments.records import load_predictions  # here, since it brings PyTorch along
-
-    return load_predictions(directory / "predictions.npz").get(test)
+def _scores(run: Record, test: str) -> Any:
+    return None if run.directory is None else load_predictions(run.directory / "predictions.npz").get(test)
 
 
 def _same(one: LabelTable, other: LabelTable) -> bool:

@@ -8,25 +8,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bomd.errors import InputError
-from bomd.experiments import summary
-from bomd.experiments.summary import Group, number, show, spread, summary_rows, summary_table
+from bomd.experiments.grid import BASELINE, Group
+from bomd.experiments.identity import differing, flatten
+from bomd.experiments.records import LabelRecord
 from bomd.files import write_text
+from bomd.measure.significance import Sample, show, show_seconds
 from bomd.reports import figures, gallery
 from bomd.reports.figures import Look
-from bomd.reports.noise_curves import Grid, arrange, dots, noise_figures, score_table
-from bomd.reports.words import audit_in_words, in_words, show_gap, subject
+from bomd.reports.noise_curves import Judged, dots, judge, noise_figures, score_table
+from bomd.reports.summary import gather, groups_of, spread_meaning, test_head
+from bomd.reports.words import audit_in_words, in_words, overview, show_gap, subject
 from bomd.runs import Run
 from bomd.tables import NO_FINDING
-
-if TYPE_CHECKING:
-    from bomd.experiments.records import LabelRecord
-
-__all__ = ["summary_rows", "summary_table", "write_report"]
 
 LARGEST = 9_500_000  # bytes: a page that can still be sent by mail
 EXAMPLES = (12, 6, 3, 1, 0)  # of each kind and method; the first number that keeps the page small enough
@@ -49,23 +47,24 @@ DROPPED = (  # what a page gives up after its examples, in this order
 Values = dict[str, Any]
 
 
-def write_report(runs: Sequence[Run], path: Path) -> Path:
+def write_report(runs: Sequence[Run], path: Path, reference: str = BASELINE) -> Path:
     """Write one self-contained HTML page about finished runs of any methods, noise and seeds.
 
     Args:
         runs: Finished runs; those that differ only in seeds are averaged, and methods are compared only
             where they saw the same data.
         path: The page; it appears whole or not at all.
+        reference: The method that others are compared with; plain training where it is not there.
 
     Returns:
         The same path.
     """
-    groups = summary.gather(runs)
-    grids = arrange(groups)
+    grids = judge(gather(runs, reference))
     leading = [method for grid in grids for method in grid.leading]  # first, so that their colours differ
     labels = list(dict.fromkeys([*leading, *(method for grid in grids for method in grid.methods)]))
     look = dict(zip(labels, figures.looks(labels), strict=True))
-    parts = [_Part(group, look[group.label], f"g{place}") for place, group in enumerate(groups)]
+    placed = [(grid, group) for grid in grids for group in groups_of([grid])]
+    parts = [_Part(grid, group, look[group.label], f"g{place}") for place, (grid, group) in enumerate(placed)]
     detailed = _detailed(grids, parts)
     page = _page(grids, parts, detailed, look)
     for version in _versions(page, lambda most: _galleries(detailed, most), len(detailed)):
@@ -80,65 +79,69 @@ def write_report(runs: Sequence[Run], path: Path) -> Path:
 class _Part:
     """A group with what its sections need."""
 
+    grid: Judged
     group: Group
     look: Look
     name: str  # unique in the page, for ids inside figures
 
     @cached_property
     def record(self) -> LabelRecord:
-        from bomd.experiments.records import LabelRecord  # here, since it brings PyTorch along
+        return LabelRecord.load(self.directory / "labels.npz")
 
-        return LabelRecord.load(self.group.first.run.directory / "labels.npz")
+    @property
+    def directory(self) -> Path:
+        """Of the run that stands for all."""
+        return self.group.first.directory or Path()
 
     @cached_property
     def relabels(self) -> bool:
         """Whether the method changes labels; asked of its numbers where they say so, since they are read faster."""
-        labels = self.group.first.result["labels"]
-        if labels is not None and number(labels, "before") != number(labels, "after"):
+        result = self.group.first.result
+        if result.labels is not None and str(result.labels.before) != str(result.labels.after):  # both may be NaN
             return True
-        return bool(self.group.first.result["flagged"] or labels is None) and gallery.relabels(self.record)
+        return bool(result.flagged or result.labels is None) and gallery.relabels(self.record)
 
 
-def _page(grids: Sequence[Grid], parts: Sequence[_Part], detailed: Sequence[_Part], look: dict[str, Look]) -> Values:
+def _page(grids: Sequence[Judged], parts: Sequence[_Part], detailed: Sequence[_Part], look: dict[str, Look]) -> Values:
     groups = [part.group for part in parts]
-    rows = {id(part): grid.rows[part.group.label, part.group.noise] for grid, part in _placed(grids, parts)}
     several = len({group.experiment for group in groups}) > 1
-    noises = {grid.data: len(grid.noises) for grid in grids}
 
     def shown(part: _Part) -> Values:
-        group = part.group
-        title = f"{group.data}: {group.label}" if len(grids) > 1 else group.label
-        title += f", {group.noise}" if noises[group.data] > 1 else ""
-        return {"title": title, "seed": group.first.seed, "row": rows[id(part)]}
+        title = f"{part.grid.name}: {part.group.label}" if len(grids) > 1 else part.group.label
+        title += f", {part.group.noise}" if len(part.grid.noises) > 1 else ""
+        return {"title": title, "seed": part.group.first.seed, "row": part.group}
 
-    ordered = sorted(parts, key=lambda part: (part.group.data, part.group.label))  # the noise of a method together
-    flagging = [part for part in ordered if rows[id(part)]["flagged"]]
+    ordered = sorted(parts, key=lambda part: (part.grid.name, part.group.label))  # the noise of a method together
+    flagging = [part for part in ordered if part.group.flagged]
     relabelling = [part for part in ordered if part.relabels]
     margins = [(part, gallery.margins(part.record, f"{part.name}m")) for part in detailed]
     audit = not any(grid.tests for grid in grids) and bool(flagging)
     asked = {part.name: gallery.questions(part.record) for part in detailed if audit}
 
-    def points(grid: Grid) -> list[dict[str, str]]:
-        own = {(part.group.label, part.group.noise): part.name for of, part in _placed(grids, parts) if of is grid}
-        found = {key: asked[name] for key, name in own.items() if name in asked}
+    def points(grid: Judged) -> list[dict[str, str]]:
+        own = [part for part in parts if part.grid is grid and part.name in asked]
+        found = {(part.group.label, part.group.noise): asked[part.name] for part in own}
         return audit_in_words(grid, found) if found else in_words(grid)
 
     return {
         "audit": audit,
-        "subjects": [subject(grid) if audit else grid.data for grid in grids],
-        "grids": [_grid(grid, look, f"n{place}", points(grid)) for place, grid in enumerate(grids)],
+        "subjects": [subject(grid) if audit else grid.name for grid in grids],
+        "grids": [
+            _grid(grid, look, f"n{place}", points(grid)) | {"overview": None if audit else overview(grid)}
+            for place, grid in enumerate(grids)
+        ],
         "several": several,
         "runs": sum(len(group.runs) for group in groups),
         "looks": list(look.values()),
         "seeds": sorted({seed for group in groups for seed in group.seeds}),
         "findings": _findings(grids, parts),
         "detection": [shown(part) for part in flagging],
-        "known": {key for part in flagging for key, value in rows[id(part)]["detection"].items() if value},
+        "known": {key for part in flagging for key in part.group.detection},
         "margins": [shown(part) | {"figure": figure} for part, figure in margins if figure],
         "composition": [
             shown(part) | gallery.composition(part.group.first, f"{part.name}c")
             for part in detailed
-            if part.group.first.result["composition"]
+            if part.group.first.result.composition
         ],
         "relabelled": [shown(part) for part in relabelling],
         "changes": [
@@ -162,7 +165,7 @@ def _page(grids: Sequence[Grid], parts: Sequence[_Part], detailed: Sequence[_Par
 
 def _notes(groups: Sequence[Group], said: set[str]) -> list[str]:
     """What runs noted, each once, without what the summary says already."""
-    notes = dict.fromkeys(note for group in groups for run in group.runs for note in run.result.get("notes") or [])
+    notes = dict.fromkeys(note for group in groups for run in group.runs for note in run.result.notes)
     return [note for note in notes if note not in said]
 
 
@@ -190,21 +193,20 @@ def _render(page: Values) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"show": show, "gap": show_gap, "duration": summary.show_seconds, "test": summary.test_head}
+    environment.filters |= {"show": show, "gap": show_gap, "duration": _duration, "test": test_head}
     return environment.get_template("report.html.j2").render(**page)
 
 
-def _placed(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[tuple[Grid, _Part]]:
-    by_data = {grid.data: grid for grid in grids}
-    return [(by_data[part.group.data], part) for part in parts]
+def _duration(sample: Sample | None) -> str:
+    return show_seconds(None if sample is None else sample.mean)
 
 
-def _detailed(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[_Part]:
+def _detailed(grids: Sequence[Judged], parts: Sequence[_Part]) -> list[_Part]:
     """The groups to look at closely: every set of images, then several methods, then several kinds of noise."""
     queues = []
     for grid in grids:
-        judging = [part for part in parts if part.group.data == grid.data]
-        judging = [part for part in judging if part.group.first.result["flagged"] or part.relabels]
+        judging = [part for part in parts if part.grid is grid]
+        judging = [part for part in judging if part.group.first.result.flagged or part.relabels]
         noisy = [noise for noise in grid.noises if any(g.noise == noise and g.level[0] for g in grid.groups.values())]
         order = list(dict.fromkeys([*noisy[len(noisy) // 2 :][:1], *noisy[-1:], *noisy, *grid.noises]))[:ALIKE]
         ranks = {method: rank for rank, method in enumerate(dict.fromkeys(["bomd", *grid.methods]))}
@@ -214,7 +216,7 @@ def _detailed(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[_Part]:
     return [part for same in zip_longest(*queues) for part in same if part is not None][:DETAILED]
 
 
-def _grid(grid: Grid, look: dict[str, Look], name: str, points: list[dict[str, str]]) -> Values:
+def _grid(grid: Judged, look: dict[str, Look], name: str, points: list[dict[str, str]]) -> Values:
     """Sentences, tables of methods and curves of one set of images."""
     single = len(grid.noises) == 1
     tables = (
@@ -223,17 +225,17 @@ def _grid(grid: Grid, look: dict[str, Look], name: str, points: list[dict[str, s
         else [score_table(grid, look, [(noise, test) for noise in grid.noises]) for test in grid.tests]
     )
     return {
-        "data": grid.data,
+        "data": grid.name,
         "points": points,
         "single": single,
         "noises": grid.noises,
         "tables": tables,
         "counted": any(group.level[2] for group in grid.groups.values()),
-        "baseline": grid.baselines[0] if grid.baselines else None,
-        "meaning": summary.spread_meaning(list(grid.rows.values())),
-        "images": next(iter(grid.groups.values())).first.result["images"],
+        "reference": grid.reference,
+        "meaning": spread_meaning(grid.groups.values()),
+        "images": next(iter(grid.groups.values())).first.result.images,
         "limits": grid.limits,
-        "missing": grid.missing(),
+        "missing": grid.lacking(),
         "curves": [
             {"test": test, "looks": [look[m] for m in grid.leading], "faint": len(grid.methods) - len(grid.leading)}
             | {"panels": found}
@@ -243,7 +245,7 @@ def _grid(grid: Grid, look: dict[str, Look], name: str, points: list[dict[str, s
     }
 
 
-def _findings(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[Values]:
+def _findings(grids: Sequence[Judged], parts: Sequence[_Part]) -> list[Values]:
     """Numbers per finding, one block for each data and test set; the first ones are drawn."""
     blocks: list[Values] = []
     for grid in grids:
@@ -252,9 +254,7 @@ def _findings(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[Values]:
                 scored = [
                     part
                     for part in parts
-                    if part.group.data == grid.data
-                    and part.group.noise == noise
-                    and test in part.group.first.result["tests"]
+                    if part.grid is grid and part.group.noise == noise and test in part.group.first.result.tests
                 ]
                 if scored:
                     scored.sort(key=lambda part: grid.methods.index(part.group.label))
@@ -266,26 +266,25 @@ def _findings(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[Values]:
 
 
 def _block(parts: Sequence[_Part], leading: Sequence[_Part], test: str, name: str | None) -> Values:
-    first = parts[0].group.first.result["tests"][test]
-    left_out = {item["name"]: item["reason"] for item in first["left_out"]}
-    classes = [item["name"] for item in first["classes"]]
-    numbers = {part.name: summary.by_finding(part.group, test, classes) for part in parts}
+    first = parts[0].group.first.result.tests[test]
+    classes = [item.name for item in first.classes]
+    numbers = {
+        part.name: {item: {key: part.group.finding(test, item, key) for key in ("auc", "ap")} for item in classes}
+        for part in parts
+    }
     shown = [item for item in classes if any(numbers[part.name][item]["auc"] for part in leading)]
     lines = [
         {
-            "name": item["name"],
-            "positives": item["positives"],
-            "total": item["positives"] + item["negatives"],
-            "averaged": item["name"] not in left_out and item["name"] != NO_FINDING,
-            "cells": {part.name: numbers[part.name][item["name"]] for part in parts},
+            "name": item.name,
+            "positives": item.positives,
+            "total": item.positives + item.negatives,
+            "averaged": item.name not in first.left_out and item.name != NO_FINDING,
+            "cells": {part.name: numbers[part.name][item.name] for part in parts},
         }
-        for item in first["classes"]
+        for item in first.classes
     ]
     series = [
-        dots(
-            part.look,
-            [summary.summarise(part.group)["tests"][test], *(numbers[part.name][item]["auc"] for item in shown)],
-        )
+        dots(part.look, [part.group.score(test), *(numbers[part.name][item]["auc"] for item in shown)])
         for part in leading
     ]
     return {
@@ -293,29 +292,29 @@ def _block(parts: Sequence[_Part], leading: Sequence[_Part], test: str, name: st
         "lines": lines,
         "leading": leading,
         "all": parts,
-        "left_out": [f"{item} ({reason})" for item, reason in left_out.items()]
+        "left_out": [f"{item} ({reason})" for item, reason in first.left_out.items()]
         + [f"{NO_FINDING} (it is the absence of all findings)"] * (NO_FINDING in classes),
     }
 
 
 def _galleries(parts: Sequence[_Part], most: int) -> list[Values]:
     judging = [part for part in parts if part.record.flags is not None]
-    found = [(part.group, gallery.read_pages(part.group.first.run.directory, part.record, most)) for part in judging]
+    found = [(part.group, gallery.read_pages(part.directory, part.record, most)) for part in judging]
     return [{"group": group, "pages": pages} for group, pages in found if pages]
 
 
-def _training(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[Values]:
+def _training(grids: Sequence[Judged], parts: Sequence[_Part]) -> list[Values]:
     """Loss of every stage, and the score on held-out patients, of a few methods under one kind of noise."""
     found: list[Values] = []
     for grid in grids:
         noise = grid.noises[len(grid.noises) // 2]
-        members = [part for part in parts if part.group.data == grid.data and part.group.noise == noise]
+        members = [part for part in parts if part.grid is grid and part.group.noise == noise]
         members = [part for part in members if part.group.label in grid.leading]
         all_runs = sum(len(part.group.runs) for part in members) <= LINES
         lines: dict[tuple[str, str], list[tuple[Look, list[int], list[float]]]] = {}
         for part in members:
             for run in part.group.runs if all_runs else part.group.runs[:1]:
-                for place, epochs, values in gallery.course(run.run.directory):
+                for place, epochs, values in gallery.course(run.directory or Path()):
                     lines.setdefault(place, []).append((part.look, epochs, values))
         axis = {"loss": "loss", "validation": "AUC on held-out patients"}
         drawn = [
@@ -330,43 +329,43 @@ def _training(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[Values]:
     return found
 
 
-def _members(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[tuple[str, list[_Part]]]:
+def _members(grids: Sequence[Judged], parts: Sequence[_Part]) -> list[tuple[str, list[_Part]]]:
     """The parts of each method and set of images, over all kinds of noise, under a title."""
     found = []
     for grid in grids:
         for method in grid.methods:
-            same = [part for part in parts if part.group.data == grid.data and part.group.label == method]
-            found.append((f"{grid.data}: {method}" if len(grids) > 1 else method, same))
+            same = [part for part in parts if part.grid is grid and part.group.label == method]
+            found.append((f"{grid.name}: {method}" if len(grids) > 1 else method, same))
     return found
 
 
-def _cost(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[Values]:
+def _cost(grids: Sequence[Judged], parts: Sequence[_Part]) -> list[Values]:
     """What a run of each method took, over all kinds of noise and seeds."""
     lines = []
     for title, members in _members(grids, parts):
         runs = [run for part in members for run in part.group.runs]
-        places = [run.run.environment() for run in runs]
+        places = [run.environment for run in runs]
         lines.append(
             {
                 "title": title,
                 "look": members[0].look,
                 "runs": len(runs),
-                "seconds": spread([number(run.result, "seconds") for run in runs]),
-                "images": spread([number(run.result, "images_presented") for run in runs]),
-                "memory": spread([number(place, "peak_memory_mb") for place in places]),
-                "gpu": spread([number(place, "peak_gpu_memory_mb") for place in places]),
-                "at_once": max((number(place, "runs_at_once") or 1 for place in places), default=1),
-                "devices": list(dict.fromkeys(str(place.get("device")) for place in places)),
+                "seconds": Sample.of(run.result.seconds for run in runs),
+                "images": Sample.of(run.result.images_presented for run in runs),
+                "memory": Sample.of(place.peak_memory_mb for place in places),
+                "gpu": Sample.of(place.peak_gpu_memory_mb for place in places),
+                "at_once": max(place.runs_at_once or 1 for place in places),
+                "devices": list(dict.fromkeys(place.device for place in places)),
             }
         )
     return lines
 
 
-def _settings(grids: Sequence[Grid], parts: Sequence[_Part]) -> Values:
+def _settings(grids: Sequence[Judged], parts: Sequence[_Part]) -> Values:
     """What differs between methods, noise and seeds aside."""
-    found = [(title, members[0].group.first.config) for title, members in _members(grids, parts)]
-    flat = [summary.flatten(config) for _, config in found]
-    keys = [key for key in summary.differing([config for _, config in found]) if key not in ("seed", "method")]
+    found = [(title, members[0].group.first.written["config"]) for title, members in _members(grids, parts)]
+    flat = [flatten(config) for _, config in found]
+    keys = [key for key in differing([config for _, config in found]) if key not in ("seed", "method")]
     keys = [key for key in keys if not key.startswith("noise.")]
     return {
         "titles": [title for title, _ in found],
@@ -375,13 +374,13 @@ def _settings(grids: Sequence[Grid], parts: Sequence[_Part]) -> Values:
     }
 
 
-def _whole(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[Values]:
+def _whole(grids: Sequence[Judged], parts: Sequence[_Part]) -> list[Values]:
     """Every setting of each method, and where its runs are."""
     return [
         {
             "title": title,
             "runs": [run.place for part in members for run in part.group.runs],
-            "text": json.dumps(members[0].group.first.config, indent=2, ensure_ascii=False, default=str),
+            "text": json.dumps(members[0].group.first.written["config"], indent=2, ensure_ascii=False, default=str),
         }
         for title, members in _members(grids, parts)
     ]
@@ -396,7 +395,7 @@ def _environments(groups: Sequence[Group]) -> list[Values]:
     made: dict[str, list[str]] = {}
     for group in groups:
         for run in group.runs:
-            environment = run.run.environment()
+            environment = run.written["environment"]
             shared = {key: value for key, value in environment.items() if key not in VARIES}
             made.setdefault(json.dumps(shared, indent=2, ensure_ascii=False), []).append(run.place)
     return [{"text": text, "facts": json.loads(text), "runs": places} for text, places in made.items()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 
-from bomd.experiments.benchmark import Record
+from bomd.experiments.recorded import Record
 from bomd.methods import METHODS
 from evidence import ROOT
 from evidence.pages import methods as pages
@@ -14,11 +14,11 @@ from evidence.records import records_of
 
 def record(method: str, seed: int = 0, name: str = "short", epochs: int = 12, notes: tuple[str, ...] = ()) -> Record:
     """A recorded run of the demo as if it were one of another method."""
-    found: Record = copy.deepcopy(records_of("demo")[0])
-    found["config"] |= {"name": name, "method": method, "seed": seed, "settings": {}}
-    found["config"]["fit"]["epochs"] = epochs
-    found["result"]["notes"] = list(notes)
-    return found
+    written = copy.deepcopy(dict(records_of("demo")[0].written))
+    written["config"] |= {"name": name, "method": method, "seed": seed, "settings": {}}
+    written["config"]["fit"]["epochs"] = epochs
+    written["result"]["notes"] = list(notes)
+    return Record(written, "demo")
 
 
 def test_a_setting_that_follows_the_noise_is_shown_by_level() -> None:
@@ -48,15 +48,15 @@ def test_a_row_that_is_not_what_its_name_says_is_called_so() -> None:
 
 def test_settings_of_the_recipe_are_told() -> None:
     tuned = record("fine")
-    tuned["config"]["settings"] = {"fine": {"warmup": 0.75}}
+    tuned.written["config"]["settings"] = {"fine": {"warmup": 0.75}}
     assert "- fine: warmup = 0.75" in pages.page({"short": [tuned]}, ["fine"])
     assert "None: every method has its defaults." in pages.page({"short": [record("fine")]}, ["fine"])
 
 
 def test_runs_whose_defaults_are_not_known_are_named() -> None:
     old, new = record("fine"), record("ls")
-    old["result"].pop("settings", None)
-    new["result"]["settings"] = {"smoothing": 0.6}
+    old.written["result"].pop("settings", None)
+    new.written["result"]["settings"] = {"smoothing": 0.6}
     text = pages.page({"short": [old, new]}, ["fine", "ls"])
     assert "have changed since: fine." in text
     assert "have changed since" not in pages.page({"short": [new]}, ["ls"])
@@ -64,9 +64,9 @@ def test_runs_whose_defaults_are_not_known_are_named() -> None:
 
 def test_short_and_long_training_stand_side_by_side() -> None:
     long = record("bce", name="long", epochs=30)
-    long["result"]["tests"]["south"]["mean_auc"] = 0.9
+    long.written["result"]["tests"]["south"]["mean_auc"] = 0.9
     short = record("bce")
-    short["result"]["tests"]["south"]["mean_auc"] = 0.7
+    short.written["result"]["tests"]["south"]["mean_auc"] = 0.7
     text = pages.page({"a": [short], "b": [long]}, ["bce", "ls"])
     assert "(0.4, 0.4), 12 epochs | (0.4, 0.4), 30 epochs |" in text
     assert "| bce | missing | missing | missing | missing | 0.700 | 0.900 | missing | missing |" in text
@@ -76,7 +76,7 @@ def test_short_and_long_training_stand_side_by_side() -> None:
 
 def test_the_findings_behind_a_mean_are_counted() -> None:
     few = record("bce")
-    few["result"]["tests"]["south"]["averaged"] = ["Mass"]
+    few.written["result"]["tests"]["south"]["averaged"] = ["Mass"]
     assert '"south" is 1 of 13 (Mass).' in pages.page({"short": [few]}, ["bce"])
     text = (ROOT / "docs" / "methods-nih.md").read_text()
     assert '"google" is 1 of 13 (Nodule or mass)' in text
@@ -85,7 +85,7 @@ def test_the_findings_behind_a_mean_are_counted() -> None:
 
 def test_rows_of_two_states_of_the_code_are_said_to_be() -> None:
     other = record("ls")
-    other["environment"]["commit"] = "f" * 40
+    other.written["environment"]["commit"] = "f" * 40
     warning = "different states of the code"
     assert warning in pages.page({"short": [record("bce"), other]}, ["bce"])
     assert warning not in pages.page({"short": [record("bce")]}, ["bce"])
@@ -93,7 +93,7 @@ def test_rows_of_two_states_of_the_code_are_said_to_be() -> None:
 
 def test_a_cost_that_is_documented_wrongly_shows() -> None:
     dear = record("ls")
-    dear["result"]["images_presented"] *= 3
+    dear.written["result"]["images_presented"] *= 3
     assert "off for: ls (3.00 here, 1 there)." in pages.page({"short": [record("bce"), dear]}, ["bce", "ls"])
     assert "off for: no method." in pages.page({"short": [record("bce")]}, ["bce"])
 

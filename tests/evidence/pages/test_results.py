@@ -7,8 +7,8 @@ from statistics import fmean, stdev
 
 import pytest
 
-from bomd.experiments.benchmark import write_tables
 from bomd.methods import METHODS
+from bomd.reports.tables import write_tables
 from evidence import RESULTS, ROOT
 from evidence.pages import audit_table, results, speed, successor
 from evidence.pages import methods as pages
@@ -38,7 +38,7 @@ def test_comparisons_are_what_the_records_say(tmp_path: Path) -> None:
         assert text == pages.page(groups, methods)
         for source, own in sources.items():
             found = groups[source]
-            assert {record["config"]["method"] for record in found} <= {*methods} <= {*METHODS}
+            assert {record.config.method for record in found} <= {*methods} <= {*METHODS}
             if found:
                 pages.write_comparison(pages.comparisons(found, methods), tmp_path / f"{own}.csv")
                 assert (RESULTS / f"{own}.csv").read_text() == (tmp_path / f"{own}.csv").read_text()
@@ -51,11 +51,11 @@ def test_no_comparison_is_without_records() -> None:
 def test_a_page_of_methods_says_what_is_there_and_what_is_missing() -> None:
     """On records of two methods; a third is asked for."""
     found = records_of("demo")
-    found = [record for record in found if record["config"]["method"] in ("bce", "bomd")]
+    found = [record for record in found if record.config.method in ("bce", "bomd")]
     text = pages.page({"demo": found, "nothing": []}, ["bce", "bomd", "bomd-paper"])
     assert asked(text) == ["bce", "bomd", "bomd-paper"]
     assert "6 of 36 runs are in" in text  # three methods, four levels of noise, three seeds
-    plain = [one["result"]["tests"]["south"]["mean_auc"] for one in found if one["config"]["method"] == "bce"]
+    plain = [one.result.tests["south"].mean_auc for one in found if one.config.method == "bce"]
     assert f"| bce | missing | missing | {fmean(plain):.3f} ± {stdev(plain):.3f} | missing |" in text
     assert "- bomd: no noise; (0.2, 0.2); (0.6, 0.6) (seeds 0, 1, 2)" in text
     assert "3,593 training images (phantom) at 64 px, small from random weights, 12 epochs" in text

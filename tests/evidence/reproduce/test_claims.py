@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from bomd.config import Config
+from bomd.experiments.recorded import Record
 from bomd.measure.significance import Sample
+from bomd.reports.sheet import Mean
 from evidence.reproduce import ARTEFACTS
-from evidence.reproduce.artefact import Material, Mean, Setting, key_of
+from evidence.reproduce.artefact import Material, Setting, key_of
 from evidence.reproduce.claims import against_all, claims, context
 from evidence.reproduce.claims.classifiers import on_google
 from evidence.reproduce.claims.labels import detection, neighbours, new_labels, space
@@ -21,8 +23,9 @@ DEMO = Setting("demo", (0, 1))
 LEAST, MOST = (0.2, 0.2), (0.6, 0.6)
 
 
-def record(config: Config, result: dict[str, Any]) -> dict[str, Any]:
-    return {"run": f"seed{config.seed}", "config": config.to_dict(), "result": {"tests": {}, **result}}
+def record(config: Config, result: dict[str, Any]) -> Record:
+    written = {"run": f"seed{config.seed}", "config": config.to_dict(), "result": {"tests": {}, **result}}
+    return Record(written, "made up")
 
 
 def material(setting: Setting, more: list[Config], result: Callable[[Config], dict[str, Any]]) -> Material:

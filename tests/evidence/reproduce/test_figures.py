@@ -14,8 +14,12 @@ from matplotlib.text import Text
 
 from bomd.config import Config
 from bomd.errors import InputError
+from bomd.experiments.recorded import Record
+from bomd.measure.result import Result
 from bomd.measure.significance import Sample
-from evidence.reproduce.artefact import Drawing, Material, Mean, Setting, Sheet, key_of
+from bomd.reports.sheet import Mean, Sheet
+from bomd.saved import read_as
+from evidence.reproduce.artefact import Drawing, Material, Setting, key_of
 from evidence.reproduce.figures import FIGURES, detection, gather, label_histogram
 from evidence.reproduce.figures.gather import NOISES, noise_of
 from evidence.reproduce.figures.style import SMALLEST, WIDTH
@@ -87,11 +91,10 @@ def material(
 ) -> Material:
     planned = plan(name)
     records = {
-        key_of(config): {
-            "run": f"seed{config.seed}-{config.key[:6]}",
-            "config": config.to_dict(),
-            "result": make(config),
-        }
+        key_of(config): Record(
+            {"run": f"seed{config.seed}-{config.key[:6]}", "config": config.to_dict(), "result": make(config)},
+            "made up",
+        )
         for config in planned
         if keep(config)
     }
@@ -307,7 +310,7 @@ def test_a_class_without_labels_keeps_its_place() -> None:
 
     (axes,) = drawing("label-histogram", lambda config: True, empty).figure.axes
     assert axes.get_xscale() == "symlog"
-    assert label_histogram.distance(empty(plan("votes")[0]), "proposed") == pytest.approx(0.3)
+    assert label_histogram.distance(read_as(Result, empty(plan("votes")[0]), ""), "proposed") == pytest.approx(0.3)
 
 
 def test_label_auc_over_the_grid_and_by_finding() -> None:

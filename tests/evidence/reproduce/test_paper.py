@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from bomd.reports.sheet import Mean
 from evidence.reproduce import ARTEFACTS, paper
-from evidence.reproduce.artefact import Material, Mean, Setting
+from evidence.reproduce.artefact import Material, Setting
 
 
 def value(table: str, row: str, column: str, test: str) -> float:

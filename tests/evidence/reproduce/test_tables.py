@@ -14,11 +14,13 @@ from bomd import runs
 from bomd.config import Config
 from bomd.errors import InputError
 from bomd.experiments.plan import configure
+from bomd.experiments.recorded import Record
 from bomd.experiments.records import load_predictions, save_predictions
 from bomd.measure.paired import over_seeds
+from bomd.reports.sheet import Mean, Sheet
 from bomd.tables import LabelTable
 from evidence.reproduce import ARTEFACTS
-from evidence.reproduce.artefact import Material, Mean, Setting, Sheet, UnsuitableError, key_of, key_of_record
+from evidence.reproduce.artefact import Material, Setting, UnsuitableError, key_of
 from evidence.reproduce.claims import claims
 from evidence.reproduce.figures.gather import noise_of
 from evidence.reproduce.tables.bootstrap import Bootstraps
@@ -34,11 +36,11 @@ def recipe(tmp_path: Path) -> str:
     return str(path)
 
 
-def record_of(config: Config, auc: float | None, **result: Any) -> dict[str, Any]:
+def record_of(config: Config, auc: float | None, **result: Any) -> Record:
     """A record as `benchmark.record_of` makes it, with as little in it as tables need."""
     mass = {"name": "Mass", "auc": auc, "positives": 4}
     scores = {"mean_auc": auc, "averaged": ["Mass"], "left_out": [], "classes": [mass]}
-    return {
+    written = {
         "run": f"seed{config.seed}-abc",
         "config": config.to_dict(),
         "result": {
@@ -51,6 +53,7 @@ def record_of(config: Config, auc: float | None, **result: Any) -> dict[str, Any
         },
         "environment": {"device": "cpu, 1 threads", "versions": {"torch": "2"}, "commit": "0123456789"},
     }
+    return Record(written, "made up")
 
 
 def material(name: str, setting: Setting, auc: Callable[[Config], float | None]) -> Material:
@@ -75,8 +78,8 @@ class TestKeys:
         same = ["bomd.graph_weight=0.6", "bomd.uniform=0.25", "device.accelerator=cpu", "train.root=/data/here"]
         assert key_of(configure(recipe, "bomd", 1, same)) == key
         stored = record_of(config, 0.5)
-        del stored["config"]["device"]["kernels"]  # as in records of an older version
-        assert key_of_record(stored) == key
+        del stored.written["config"]["device"]["kernels"]  # as in records of an older version
+        assert stored.identity == key
         nothing = [key_of(configure(recipe, "bomd", 1, [text])) for text in ("noise.rows=0.0", "noise={}")]
         assert nothing[0] == nothing[1] != key
 
@@ -88,8 +91,8 @@ class TestKeys:
 
     def test_a_record_of_unknown_settings_is_like_no_plan(self, recipe: str) -> None:
         stored = record_of(configure(recipe, "bomd"), 0.5)
-        stored["config"]["magic"] = True
-        assert key_of_record(stored) != key_of(configure(recipe, "bomd"))
+        stored.written["config"]["magic"] = True
+        assert stored.identity != key_of(configure(recipe, "bomd"))
 
 
 class TestPlans:

@@ -16,7 +16,8 @@ from rich.console import Console
 from bomd import cli, runs
 from bomd.config import Config
 from bomd.errors import InputError
-from bomd.experiments.benchmark import read_records
+from bomd.experiments.identity import identity
+from bomd.experiments.recorded import read_records
 from bomd.files import beside, read_text, write_json
 from evidence.reproduce import ARTEFACTS
 from evidence.reproduce.artefact import Setting, key_of
@@ -142,7 +143,7 @@ def test_it_is_repeated_where_its_directory_or_newer_numbers_are_needed(
     reading = replace(ARTEFACTS["language-models"], directories=True)
     monkeypatch.setitem(ARTEFACTS, "language-models", reading)
     assert to_do(gather(plans, setting, place)) == [first]
-    newer = replace(reading, directories=False, usable=lambda record: "votes" in record["result"])
+    newer = replace(reading, directories=False, usable=lambda record: record.result.votes is not None)
     monkeypatch.setitem(ARTEFACTS, "language-models", newer)
     assert to_do(gather(plans, setting, place)) == [first, second]
 
@@ -260,9 +261,7 @@ def test_a_table_from_the_first_run_to_the_files(
 
 
 def key_of_run(line: str) -> str:
-    from evidence.reproduce.artefact import key_of_record
-
-    return key_of_record(json.loads(line))
+    return identity(json.loads(line)["config"])
 
 
 def test_keys_are_those_of_plans(setting: Setting, place: Place) -> None:

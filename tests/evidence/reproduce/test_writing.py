@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from bomd.measure.significance import Sample
-from evidence.reproduce.artefact import Drawing, Mean, Sheet
-from evidence.reproduce.writing import latex, read_index, stem_of, to_csv, to_latex, to_markdown, write
+from bomd.reports.sheet import Mean, Sheet, latex, to_csv, to_latex, to_markdown
+from evidence.reproduce.artefact import Drawing
+from evidence.reproduce.writing import read_index, stem_of, write
 
 SHEET = Sheet(
     "south",
@@ -30,7 +31,7 @@ SHEET = Sheet(
 
 
 def test_csv_has_numbers_as_they_are() -> None:
-    rows = list(csv.DictReader(io.StringIO(to_csv(SHEET))))
+    rows = list(csv.DictReader(io.StringIO(to_csv(SHEET.heads, SHEET.rows))))
     assert rows[0] == {
         "finding": "Pleural_Thickening",
         "positives": "12",

@@ -8,23 +8,28 @@ from typing import Any
 
 import pytest
 
-from bomd.experiments.comparison import HELD_OUT, auc, compare, entry_rows, markdown, noise_name, write_results
+from bomd.experiments.grid import Grid, arrange
+from bomd.experiments.noise_names import noise_name
+from bomd.experiments.recorded import Record
+from bomd.measure.result import HELD_OUT
 from bomd.measure.significance import Sample, welch_test, z_test
+from bomd.reports.comparison import entry_rows, markdown
+from bomd.reports.tables import write_results
 
 NOISE = {"kind": "symmetric", "rows": 0.4, "labels": 0.4}
 
 
-def record(method: str, seed: int, score: float | None, noise: dict[str, Any] | None = None, **more: Any) -> Any:
+def record(method: str, seed: int, score: float | None, noise: dict[str, Any] | None = None, **more: Any) -> Record:
     """As little of a record as comparisons read; `settings`, `epochs`, `presented` and `environment` may be given."""
     scores = {"mean_auc": score, "mean_auc_low": None, "mean_auc_high": None, "averaged": []}
-    return {
+    written = {
         "run": f"seed{seed}",
         "config": {
             "name": more.get("name", "toy"),
             "method": method,
             "seed": seed,
             "noise": {} if noise is None else noise,
-            "train": {"dataset": "phantom", "root": more.get("root", "a")},
+            "train": {"dataset": "phantom", "root": more.get("root", "a"), **more.get("train", {})},
             "fit": {"epochs": more.get("epochs", 2)},
             "settings": more.get("settings", {}),
         },
@@ -48,6 +53,11 @@ def record(method: str, seed: int, score: float | None, noise: dict[str, Any] | 
             **more.get("environment", {}),
         },
     }
+    return Record(written, f"seed{seed}")
+
+
+def compare(records: list[Record], *asked: Any, reference: str = "bomd") -> list[Grid]:
+    return arrange(records, *asked, reference=reference)
 
 
 RECORDS = [
@@ -60,8 +70,8 @@ RECORDS = [
 
 def test_entries_are_means_with_tests_against_bomd() -> None:
     (found,) = compare(RECORDS)
-    assert found.rows == ("bce", "bomd")
-    assert found.columns == ("no noise", "(0.4, 0.4)")
+    assert found.methods == ("bce", "bomd")
+    assert found.noises == ("no noise", "(0.4, 0.4)")
     rows = {(row["test"], row["noise"], row["method"]): row for row in entry_rows(found)}
     row = rows["south", "no noise", "bce"]
     assert (row["seeds"], row["mean_auc"], row["std"]) == (3, 0.7, 0.1)
@@ -93,15 +103,15 @@ def test_another_method_can_be_the_reference_and_who_is_better_is_said() -> None
 
 def test_what_is_not_there_is_called_missing() -> None:
     (found,) = compare(RECORDS, ["bce", "elr"], ["no noise", "(0.6, 0.6)"], (0, 1, 2))
-    assert found.rows == ("bce", "elr", "bomd")
-    assert found.columns == ("no noise", "(0.6, 0.6)", "(0.4, 0.4)")
+    assert found.methods == ("bce", "elr", "bomd")
+    assert found.noises == ("no noise", "(0.6, 0.6)", "(0.4, 0.4)")
     text = markdown(found)
-    assert "| bce | 0.700 ± 0.100 | missing | 0.550 ± 0.071 (2 of 3) |" in text
+    assert "| bce | 0.700 ± 0.100 | missing | 0.550 ± 0.071 (2 of 3 runs) |" in text
     assert "| elr | missing | missing | missing |" in text
-    assert "| bomd | 0.850 ± 0.050 | missing | 0.700 (1 of 3) |" in text
+    assert "| bomd | 0.850 ± 0.050 | missing | 0.700 (1 of 3 runs) |" in text
     assert "- elr: no noise; (0.6, 0.6); (0.4, 0.4) (seeds 0, 1, 2)" in text
     assert "- bomd: (0.4, 0.4) (seeds 1, 2)" in text
-    (complete,) = compare([one for one in RECORDS if not one["config"]["noise"]])
+    (complete,) = compare([one for one in RECORDS if not one.config.noise])
     assert markdown(complete).endswith("### Missing runs\n\nNone.\n")
 
 
@@ -116,7 +126,7 @@ def test_cost_is_relative_to_bce_of_the_same_cell_and_seed() -> None:
     (found,) = compare(RECORDS)
     assert found.presented("bomd") == pytest.approx(2.125)
     assert found.presented("bce") == 1
-    (alone,) = compare([one for one in RECORDS if one["config"]["method"] == "bomd"])
+    (alone,) = compare([one for one in RECORDS if one.config.method == "bomd"])
     assert alone.presented("bomd") is None
 
 
@@ -139,24 +149,49 @@ def test_settings_of_the_method_are_rows_and_other_settings_columns() -> None:
         record("bce", 0, 0.6, epochs=9),
     ]
     (found,) = compare(records, ["bce"])
-    assert found.rows == ("bce", "bomd", "bomd neighbours=5", "bomd-paper neighbours=5", "bomd-paper neighbours=7")
-    assert found.columns == ("no noise, epochs=2", "no noise, epochs=9")
-    assert len(found.entries) == len(records)
+    assert found.methods == (
+        "bce",
+        "bomd (neighbours=10)",
+        "bomd (neighbours=5)",
+        "bomd-paper (neighbours=5)",
+        "bomd-paper (neighbours=7)",
+    )
+    assert found.noises == ("no noise, epochs=2", "no noise, epochs=9")
+    assert sum(len(group.runs) for group in found.groups.values()) == len(records)
+
+
+def test_what_only_differs_between_methods_belongs_to_them() -> None:
+    """BoMD was trained for longer; that is no other column, since nobody else was."""
+    (found,) = compare([record("bce", 0, 0.6), record("bomd", 0, 0.7, epochs=9)])
+    assert found.noises == ("no noise",)
+    assert found.methods == ("bce", "bomd")
+
+
+def test_other_data_are_another_grid() -> None:
+    first, second = compare([record("bce", 0, 0.5), record("bce", 0, 0.6, train={"count": 7})])
+    assert {first.name, second.name} == {"toy", "toy (count=7)"}
+
+
+def test_a_reference_that_is_not_there_is_plain_training() -> None:
+    (found,) = compare([record("bce", 0, 0.5), record("elr", 0, 0.6)], reference="bomd")
+    assert found.reference == "bce"
+    (alone,) = compare([record("elr", 0, 0.6)])
+    assert alone.reference is None
 
 
 def test_experiments_of_other_names_are_not_mixed() -> None:
     first, second = compare([record("bce", 0, 0.5), record("bce", 0, 0.9, name="other")])
     assert (first.name, second.name) == ("toy", "other")
-    assert len(first.entries) == len(second.entries) == 1
+    assert len(first.groups) == len(second.groups) == 1
 
 
 def test_held_out_patients_are_judged_by_labels_before_noise() -> None:
     noisy = record("bce", 0, 0.5, NOISE, tests={"validation before noise": {"mean_auc": 0.9}})
-    assert auc(noisy, HELD_OUT) == 0.9
-    assert auc(record("bce", 0, 0.5), HELD_OUT) == 0.6
-    assert auc(noisy, "google") is None
+    assert noisy.result.auc(HELD_OUT) == 0.9
+    assert record("bce", 0, 0.5).result.auc(HELD_OUT) == 0.6
+    assert noisy.result.auc("google") is None
     (found,) = compare([noisy, record("bce", 0, 0.5)])
-    assert found.tests == ("south", HELD_OUT)
+    assert found.judged == ("south", HELD_OUT)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +203,8 @@ def test_held_out_patients_are_judged_by_labels_before_noise() -> None:
         (NOISE, "(0.4, 0.4)"),
         ({**NOISE, "share": 0.15}, "(0.4, 0.4) share=0.15"),
         ({"kind": "missing", "rate": 0.3}, "missing rate=0.3"),
+        ({**NOISE, "seed": 3}, "(0.4, 0.4)"),
+        ({"kind": "symmetric"}, "symmetric"),
     ],
 )
 def test_noise_is_named_as_in_the_paper(noise: dict[str, Any], name: str) -> None:

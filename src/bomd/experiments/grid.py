@@ -1,0 +1,242 @@
+"""Runs side by side: seeds of the same settings are one group, and methods stand against kinds of noise."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from bomd.experiments.identity import apart, chosen_of, differing, names_of
+from bomd.experiments.noise_names import noise_level, noise_name
+from bomd.experiments.recorded import Record
+from bomd.measure.result import HELD_OUT, held_out
+from bomd.measure.significance import Sample, verdict
+from bomd.saved import Saved
+
+BASELINE = "bce"  # plain training, which every other method must beat
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Runs that differ in nothing but seeds; what it measures is over these.
+
+    Attributes:
+        experiment: Data and noise in one name; only groups that share it may be compared.
+        noise: What was done to the labels, and settings of the training where a method ran with several.
+        label: Name of the method, unique for the data.
+        runs: By seed.
+    """
+
+    experiment: str
+    noise: str
+    label: str
+    runs: tuple[Record, ...]
+
+    @property
+    def seeds(self) -> list[int]:
+        return [run.seed for run in self.runs]
+
+    @property
+    def first(self) -> Record:
+        """The run that stands for all where only one can be shown."""
+        return self.runs[0]
+
+    @property
+    def method(self) -> str:
+        return self.first.config.method
+
+    @property
+    def level(self) -> tuple[bool, str, float, float]:
+        """Sorts kinds of noise: none first, then by kind, rows and labels."""
+        return noise_level(self.first.config.noise)
+
+    def score(self, test: str, measure: str = "mean_auc") -> Sample | None:
+        """A number of a test set; of a single run with its interval."""
+        found = [run.result.scores(test) for run in self.runs]
+        ends = [getattr(found[0], f"{measure}_{end}", None) for end in ("low", "high")]
+        return Sample.of([None if scores is None else getattr(scores, measure) for scores in found], *ends)
+
+    def finding(self, test: str, name: str, measure: str) -> Sample | None:
+        """AUC or average precision of one class."""
+        scores = [run.result.scores(test) for run in self.runs]
+        found = [next((item for item in one.classes if item.name == name), None) if one else None for one in scores]
+        ends = [getattr(found[0], f"{measure}_{end}", None) for end in ("low", "high")]
+        return Sample.of([None if item is None else getattr(item, measure) for item in found], *ends)
+
+    @cached_property
+    def flagged(self) -> Sample | None:
+        """The share of training images that the method flags."""
+        counts = [run.result.flagged for run in self.runs]
+        return Sample.of(count.images / count.of for count in counts if count is not None and count.of)
+
+    @cached_property
+    def detection(self) -> dict[str, Sample]:
+        """How well flags find wrong labels, by measure; nothing where the truth is not known."""
+        return _samples([run.result.detection for run in self.runs])
+
+    @cached_property
+    def labels(self) -> dict[str, Sample]:
+        """How close labels are to the truth, by measure; nothing where it is not known."""
+        return _samples([run.result.labels for run in self.runs])
+
+    @property
+    def seconds(self) -> Sample | None:
+        return Sample.of(run.result.seconds for run in self.runs)
+
+
+def _samples(parts: Sequence[Saved | None]) -> dict[str, Sample]:
+    """Every plain number of these parts of results."""
+    tables = [part.to_dict() for part in parts if part is not None]
+    names = dict.fromkeys(name for table in tables for name, value in table.items() if isinstance(value, int | float))
+    samples = {name: Sample.of(table.get(name) for table in tables) for name in names}
+    return {name: sample for name, sample in samples.items() if sample is not None}
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The groups of the same images: methods down, kinds of noise across.
+
+    Attributes:
+        name: Of the images, unique among grids.
+        methods: Labels of groups; a setting is added where the same method ran with several.
+        noises: Names, from none to strong.
+        tests: Test sets; held-out patients come last.
+        seeds: Those that every group should have.
+        reference: The method that others are compared with; None where it is not among them.
+    """
+
+    name: str
+    methods: tuple[str, ...]
+    noises: tuple[str, ...]
+    tests: tuple[str, ...]
+    seeds: tuple[int, ...]
+    groups: dict[tuple[str, str], Group]
+    reference: str | None
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """The test sets, held-out patients once by the best labels that are known of them."""
+        real = tuple(test for test in self.tests if not held_out(test))
+        return (*real, HELD_OUT) if len(real) < len(self.tests) else real
+
+    def records(self, label: str, noise: str | None = None) -> list[Record]:
+        """The runs of a method, under all kinds of noise or one."""
+        places = [(label, one) for one in self.noises if noise in (None, one)]
+        return [run for place in places if place in self.groups for run in self.groups[place].runs]
+
+    def score(self, label: str, noise: str, test: str) -> Sample | None:
+        """Mean AUC over seeds, or None where it is not known."""
+        group = self.groups.get((label, noise))
+        return None if group is None else group.score(test)
+
+    def missing(self, label: str, noise: str) -> list[int]:
+        """Seeds that are not there."""
+        group = self.groups.get((label, noise))
+        return [seed for seed in self.seeds if group is None or seed not in group.seeds]
+
+    def opposite(self, group: Group, method: str | None) -> Group | None:
+        """The group of a method to compare one with: on the same data, and the only one; None for itself."""
+        found = [one for one in self.groups.values() if one.noise == group.noise and one.method == method]
+        return found[0] if len(found) == 1 and found[0] is not group else None
+
+    def verdict(self, group: Group, method: str | None, test: str) -> int:
+        """1 where a group is surely better than a method over seeds, -1 where worse, 0 where nobody can tell."""
+        other = self.opposite(group, method)
+        return 0 if other is None else verdict(group.score(test), other.score(test))
+
+    def presented(self, label: str) -> float | None:
+        """Images that went through networks, as a factor of the baseline's with the same data and seed."""
+        shares = []
+        for noise in self.noises:
+            group = self.groups.get((label, noise))
+            plain = group if group and group.method == BASELINE else group and self.opposite(group, BASELINE)
+            units = {run.seed: run.result.images_presented for run in plain.runs} if plain else {}
+            mine = group.runs if group else ()
+            shares += [run.result.images_presented / unit for run in mine if (unit := units.get(run.seed))]
+        return statistics.fmean(shares) if shares else None
+
+
+def arrange(
+    records: Iterable[Record],
+    methods: Iterable[str] = (),
+    noises: Iterable[str] = (),
+    seeds: Iterable[int] = (),
+    reference: str = BASELINE,
+) -> list[Grid]:
+    """One grid for each set of images; what is asked for here and not in the records counts as missing.
+
+    Settings of the data make another grid, those of a method another row, and those of the training another column
+    where a method ran with several; what only differs between methods belongs to them.
+
+    Args:
+        records: The same experiment counts once, the last of it.
+        reference: The method that others are compared with; plain training where it is not there.
+    """
+    by_data: dict[str, list[tuple[Record, tuple[dict[str, Any], ...]]]] = {}
+    for record in {one.identity: one for one in records}.values():
+        parts = apart(record.written["config"])
+        by_data.setdefault(json.dumps(parts[0], sort_keys=True, default=str), []).append((record, parts))
+    data = {key: same[0][1][0] for key, same in by_data.items()}
+    titles = _names(data, "name")
+    return [
+        _grid(titles[key], same, (tuple(methods), tuple(noises), tuple(seeds)), reference)
+        for key, same in by_data.items()
+    ]
+
+
+def _names(settings: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, str]:
+    """A short name for each of these settings; where names clash, what differs is added."""
+    named: dict[str, list[str]] = {}
+    for key, values in settings.items():
+        named.setdefault(str(values[name]), []).append(key)
+    pairs = [(keys, names_of(short, [settings[key] for key in keys])) for short, keys in named.items()]
+    return {key: label for keys, labels in pairs for key, label in zip(keys, labels, strict=True)}
+
+
+def _grid(
+    name: str,
+    found: Sequence[tuple[Record, tuple[dict[str, Any], ...]]],
+    asked: tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...]],
+    reference: str,
+) -> Grid:
+    by_method: dict[str, list[tuple[Record, tuple[dict[str, Any], ...]]]] = {}
+    for record, parts in found:
+        by_method.setdefault(record.config.method, []).append((record, parts))
+    varied = dict.fromkeys(
+        key for same in by_method.values() for key in differing([training for _, (_, training, _) in same])
+    )
+    members: dict[tuple[str, str], list[Record]] = {}
+    for method, same in by_method.items():
+        labels = names_of(method, [own for _, (_, _, own) in same])
+        for label, (record, (_, training, _)) in zip(labels, same, strict=True):
+            noise = ", ".join([noise_name(record.config.noise), *chosen_of(training, list(varied))])
+            members.setdefault((label, noise), []).append(record)
+    levels = {noise: noise_level(runs[0].config.noise) for (_, noise), runs in members.items()}
+    noises = tuple(dict.fromkeys([*asked[1], *sorted(levels, key=lambda noise: (levels[noise], noise))]))
+    groups = {
+        (label, noise): Group(
+            f"{name}, {noise}" if len(levels) > 1 else name,
+            noise,
+            label,
+            tuple(sorted(runs, key=lambda run: run.seed)),
+        )
+        for (label, noise), runs in members.items()
+    }
+    rows = {method: [method] for method in asked[0]} | {
+        method: list(dict.fromkeys(group.label for group in groups.values() if group.method == method))
+        for method in by_method
+    }
+    tests = dict.fromkeys(test for record, _ in found for test in record.result.tests)
+    known = [method for method in (reference, BASELINE) if method in by_method]
+    return Grid(
+        name,
+        tuple(label for labels in rows.values() for label in labels),
+        noises,
+        tuple(sorted(tests, key=held_out)),
+        tuple(sorted({*asked[2], *(record.seed for record, _ in found)})),
+        groups,
+        known[0] if known else None,
+    )

@@ -1,0 +1,176 @@
+"""The record of a run: settings, result and environment, as a line of a file of records or as a run directory has them.
+
+Tables are made from records alone, so that runs of several sittings and machines fill one table, and every number leads
+to the run that made it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bomd.errors import InputError
+from bomd.experiments.identity import identity
+from bomd.files import locked, read_text, write_text
+from bomd.measure.result import Result
+from bomd.runs import Run
+from bomd.saved import read_as
+
+PARTS = ("config", "result", "environment")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The saved settings of a run that readers ask for; `Record.written` has them all."""
+
+    name: str
+    method: str
+    seed: int
+    minimum_positives: int = 1
+    noise: dict[str, Any] = field(default_factory=dict)
+    train: dict[str, Any] = field(default_factory=dict)
+    test: dict[str, Any] = field(default_factory=dict)
+    fit: dict[str, Any] = field(default_factory=dict)
+    images: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where and how a run was made; records of the first version lack some of it."""
+
+    device: str
+    versions: dict[str, str | None]
+    commit: str | None = None
+    uncommitted: bool | None = None
+    runs_at_once: int | None = None
+    peak_memory_mb: float | None = None
+    peak_gpu_memory_mb: float | None = None
+
+    @property
+    def place(self) -> str:
+        return f"{self.device}, torch {self.versions.get('torch')}"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is kept of a finished run.
+
+    Attributes:
+        written: As JSON has it: "run", "config", "result" and "environment".
+        file: Named by errors.
+        directory: Of the run, where the record was read from it.
+    """
+
+    written: Mapping[str, Any]
+    file: str = field(compare=False)
+    directory: Path | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, run: Run) -> Record:
+        """A finished run on this machine, with everything as its directory has it."""
+        parts = {"config": run.config(), "result": run.result(), "environment": run.environment()}
+        return cls({"run": run.directory.name, **parts}, str(run.directory), run.directory)
+
+    @property
+    def run(self) -> str:
+        """The name of its directory, unique among runs of a recipe and method."""
+        return str(self.written.get("run"))
+
+    @property
+    def place(self) -> str:
+        """Enough of the directory to find the run, without the path of somebody's home."""
+        return "/".join((self.directory or Path(self.run)).resolve().parts[-3:])
+
+    @property
+    def seed(self) -> int:
+        return self.config.seed
+
+    @cached_property
+    def config(self) -> Settings:
+        return read_as(Settings, self.written["config"], self._part("config"))
+
+    @cached_property
+    def result(self) -> Result:
+        return read_as(Result, self.written["result"], self._part("result"))
+
+    @cached_property
+    def environment(self) -> Environment:
+        return read_as(Environment, self.written["environment"], self._part("environment"))
+
+    @cached_property
+    def identity(self) -> str:
+        self.config  # noqa: B018 - an error if it is damaged
+        return identity(self.written["config"])
+
+    def _part(self, name: str) -> str:
+        return f"{self.file}: {name}" if self.directory is None else str(self.directory / f"{name}.json")
+
+
+def record_of(run: Run) -> Record:
+    """What is kept of a finished run on other machines: without folders, and with no more digits than are certain."""
+    whole = Record.of(run)
+    written = {
+        "run": whole.run,
+        "config": _without_folders(whole.written["config"]),
+        "result": _rounded(whole.written["result"]),
+        "environment": whole.written["environment"],
+    }
+    return Record(written, whole.file, whole.directory)
+
+
+def read_records(path: Path) -> list[Record]:
+    """The records of a file, which may be compressed (.bz2 or .gz)."""
+    text = read_text(path)
+    try:
+        lines = [json.loads(line) for line in text.splitlines()]
+    except (ValueError, RecursionError) as error:  # bad JSON, or JSON nested without end
+        raise InputError(f"Cannot read {path}: {error}.") from error
+    for number, line in enumerate(lines, start=1):
+        if not isinstance(line, dict) or any(not isinstance(line.get(part), dict) for part in PARTS):
+            raise InputError(f"Line {number} of {path} is not the record of a run: delete it.")
+    return [Record(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
+
+
+def add_records(done: Sequence[Run], path: Path) -> list[Record]:
+    """Add finished runs to a file of records, replacing older records of the same run; return all that it holds."""
+    return merge(None, [record_of(run) for run in done], path)
+
+
+def merge(before: Sequence[Record] | None, new: Sequence[Record], path: Path) -> list[Record]:
+    """Write a file of records with those it holds and new ones, which take the place of older ones of the same run.
+
+    Args:
+        before: Records that come first, as far as the file has no later ones of their runs; by default its own.
+        new: What to add, in this order.
+    """
+    ours = {record.identity: record for record in new}
+    with locked(path):  # another process may be adding its own
+        held = {record.identity: record for record in (read_records(path) if path.exists() else [])}
+        first = held if before is None else {record.identity: record for record in before}
+        unique = first | ours | {key: record for key, record in held.items() if key not in ours}
+        if not unique:
+            raise InputError(f"There is no run in {path}: name finished runs to add, or folders of them.")
+        lines = [json.dumps(record.written, separators=(",", ":")) + "\n" for record in unique.values()]
+        write_text(path, "".join(lines))
+    return list(unique.values())
+
+
+def _without_folders(value: Any) -> Any:
+    """The same settings with file names in place of paths: where somebody kept the data is nobody's business."""
+    if isinstance(value, dict):
+        return {key: _without_folders(item) for key, item in value.items()}
+    return Path(value).name if isinstance(value, str) and "/" in value else value
+
+
+def _rounded(value: Any) -> Any:
+    """The same numbers with four decimals, which is more than any of them is certain to."""
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    return round(value, 4) if isinstance(value, float) else value

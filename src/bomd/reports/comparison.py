@@ -1,0 +1,176 @@
+"""Methods side by side from records: the score of each under each kind of noise, how sure its distance from a reference
+is, what it cost, and which runs are missing.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bomd.experiments.grid import BASELINE, Grid, Group
+from bomd.experiments.recorded import Record
+from bomd.files import write_text
+from bomd.measure.significance import SURE, UNDEFINED, Sample, show_seconds, welch_test, z_test
+from bomd.reports.sheet import MISSING, Mean, markdown_table, rows_to_csv
+
+
+def write_comparison(found: Sequence[Grid], path: Path) -> None:
+    """Write every entry as CSV, and tables for people as Markdown beside it."""
+    write_text(path.with_suffix(".csv"), rows_to_csv([row for grid in found for row in entry_rows(grid)]))
+    write_text(path.with_suffix(".md"), "\n".join(markdown(grid) for grid in found))
+
+
+def entry_rows(grid: Grid) -> list[dict[str, Any]]:
+    """One row for every method, kind of noise and test set, also where nothing is there."""
+    places = [(label, noise, test) for test in grid.judged for noise in grid.noises for label in grid.methods]
+    return [_entry(grid, *place) for place in places]
+
+
+def markdown(grid: Grid) -> str:
+    """Scores, tests against the reference, costs and what is missing, as Markdown."""
+    parts = [f"## {grid.name}\n"]
+    for test in grid.judged:
+        parts += [f"### AUC on {test}\n", _table(grid, test, score_cell, grid.methods)]
+        others = [label for label in grid.methods if not _is_reference(grid, label)]
+        if others != list(grid.methods):
+            words = f"One-sided p that {grid.reference} is no better, by the paper's z-test / by Welch's t-test:\n"
+            parts += [words, _table(grid, test, _p_values, others), _verdicts(grid, test)]
+    parts += ["### Cost\n", _costs(grid), "### Missing runs\n", _missing(grid)]
+    return "\n".join(parts)
+
+
+def better(grid: Grid, test: str, method: str, sign: int = 1) -> dict[str, list[str]]:
+    """Which methods are surely better than another over seeds, or with -1 worse, and at which noise.
+
+    Every page, HTML or Markdown, goes by this.
+    """
+    places: dict[str, list[str]] = {}
+    for label in sorted(grid.methods):
+        for noise in grid.noises:
+            group = grid.groups.get((label, noise))
+            if group is not None and grid.verdict(group, method, test) == sign:
+                places.setdefault(label, []).append(noise)
+    return places
+
+
+def score_cell(grid: Grid, label: str, noise: str, test: str) -> Mean:
+    """Mean AUC over seeds, or that it is missing; the interval of a single run would be no spread over seeds."""
+    sample = grid.score(label, noise, test)
+    bare = sample and Sample(sample.mean, sample.std, sample.count)
+    return Mean(bare, len(grid.records(label, noise)), len(grid.seeds))
+
+
+def _is_reference(grid: Grid, label: str) -> bool:
+    return any(group.label == label and group.method == grid.reference for group in grid.groups.values())
+
+
+def _entry(grid: Grid, label: str, noise: str, test: str) -> dict[str, Any]:
+    sample, records = grid.score(label, noise, test), grid.records(label, noise)
+    z, welch = _tests(grid, grid.groups.get((label, noise)), test)
+    places = [record.environment for record in records]
+    return {
+        "name": grid.name,
+        "test": test,
+        "noise": noise,
+        "method": label,
+        "seeds": sample.count if sample else 0,
+        "missing_seeds": " ".join(map(str, grid.missing(label, noise))),
+        "mean_auc": _rounded(sample.mean if sample else None, 4),
+        "std": _rounded(sample.std if sample else None, 4),
+        "z_test_p": _significant(z),
+        "welch_p": _significant(welch),
+        "seconds": _rounded(_mean_seconds(records), 1),
+        "runs_at_once": _largest([place.runs_at_once for place in places]),
+        "images_presented": _rounded(_mean([record.result.images_presented for record in records]), 0),
+        "peak_memory_mb": _largest([place.peak_memory_mb for place in places]),
+        "peak_gpu_memory_mb": _largest([place.peak_gpu_memory_mb for place in places]),
+    }
+
+
+def _p_values(grid: Grid, label: str, noise: str, test: str) -> str:
+    group = grid.groups.get((label, noise))
+    if group is None or not any(one.noise == noise and one.method == grid.reference for one in grid.groups.values()):
+        return MISSING
+    return " / ".join(UNDEFINED if p is None else f"{p:.2g}" for p in _tests(grid, group, test))
+
+
+def _tests(grid: Grid, group: Group | None, test: str) -> tuple[float | None, float | None]:
+    """The p of both tests of the reference against a group; None where they cannot be computed."""
+    other = None if group is None else grid.opposite(group, grid.reference)
+    if group is None or other is None:
+        return None, None
+    reference, sample = other.score(test), group.score(test)
+    if reference is None or sample is None:
+        return None, None
+    return z_test(reference, sample), welch_test(reference, sample)
+
+
+def verdicts(grid: Grid, test: str, method: str) -> list[str]:
+    """Which methods are surely better than another over seeds, and which worse, as two sentences."""
+    sentences = []
+    for word, sign in (("Better", 1), ("Worse", -1)):
+        places = better(grid, test, method, sign)
+        named = "; ".join(f"{label} at {', '.join(noises)}" for label, noises in places.items())
+        sentences.append(f"{word} than {method} over seeds, by Welch's p < {SURE:g}: {named or 'none'}.")
+    return sentences
+
+
+def _verdicts(grid: Grid, test: str) -> str:
+    """The same against the reference and against plain training."""
+    there = {group.method for group in grid.groups.values()}
+    against = dict.fromkeys(method for method in (grid.reference, BASELINE) if method in there)
+    lines = [f"- {sentence}" for method in against for sentence in verdicts(grid, test, str(method))]
+    return "\n".join(lines) + "\n"
+
+
+def _table(grid: Grid, test: str, cell: Callable[[Grid, str, str, str], Any], labels: Sequence[str]) -> str:
+    body = [[label, *(cell(grid, label, noise, test) for noise in grid.noises)] for label in labels]
+    return markdown_table(["method", *grid.noises], body)
+
+
+def _costs(grid: Grid) -> str:
+    body = []
+    for label in grid.methods:
+        records, factor = grid.records(label), grid.presented(label)
+        places = [record.environment for record in records]
+        largest = [
+            _largest([getattr(place, key) for place in places])
+            for key in ("runs_at_once", "peak_memory_mb", "peak_gpu_memory_mb")
+        ]
+        at_once, memory, gpu = (UNDEFINED if value is None else f"{value:,.0f}" for value in largest)
+        time = show_seconds(_mean_seconds(records))
+        body.append([label, time, at_once, UNDEFINED if factor is None else f"{factor:.2f}", memory, gpu])
+    presented = f"images presented / {BASELINE}"
+    return markdown_table(["method", "training time", "runs at once", presented, "memory, MB", "GPU memory, MB"], body)
+
+
+def _missing(grid: Grid) -> str:
+    together: dict[tuple[str, str], list[str]] = {}
+    for label in grid.methods:
+        for noise in grid.noises:
+            if gaps := grid.missing(label, noise):
+                together.setdefault((label, ", ".join(map(str, gaps))), []).append(noise)
+    lines = [f"- {label}: {'; '.join(noises)} (seeds {seeds})" for (label, seeds), noises in together.items()]
+    return "\n".join(lines or ["None."]) + "\n"
+
+
+def _mean_seconds(records: Sequence[Record]) -> float | None:
+    return _mean([record.result.seconds for record in records])
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None
+
+
+def _largest(values: Sequence[float | None]) -> float | None:
+    return max((float(value) for value in values if value is not None), default=None)
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+def _significant(p: float | None) -> float | None:
+    return None if p is None else float(f"{p:.3g}")

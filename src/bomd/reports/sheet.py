@@ -1,0 +1,178 @@
+"""Tables: one set of cells, written as CSV with every digit, as Markdown and as LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bomd.measure.significance import UNDEFINED, Sample
+from bomd.measure.significance import show as show_sample
+
+MISSING = "missing"
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "−": "$-$",
+    "–": "--",
+    "—": "---",
+    "…": r"\ldots{}",
+    **{character: "\\" + character for character in "&%$#_"},
+}
+
+
+@dataclass(frozen=True)
+class Mean:
+    """One cell of a table: a measurement over the seeds of one entry.
+
+    CSV has its mean, spread and number of runs in three columns; elsewhere it reads 0.873 ± 0.004.
+
+    Attributes:
+        sample: None where no run has the measurement.
+        done: Runs that are recorded.
+        wanted: Runs that were planned.
+        digits: Decimals that are shown.
+    """
+
+    sample: Sample | None
+    done: int
+    wanted: int
+    digits: int = 3
+
+    def __str__(self) -> str:
+        if self.sample is None:
+            return UNDEFINED if self.done else MISSING
+        few = f" ({self.sample.count} of {self.wanted} runs)" if self.sample.count < self.wanted else ""
+        return show_sample(self.sample, digits=self.digits) + few
+
+
+Cell = str | int | float | Mean | None
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One table: strings and numbers as they are, for CSV; Markdown and LaTeX are written from the same cells.
+
+    Attributes:
+        name: Ends the names of its files.
+        title: A sentence that can stand above it.
+        notes: Lines below it; data, seeds, device and what is missing are added to them when it is written.
+        ours: Whether runs are behind it; the paper's own numbers have none.
+    """
+
+    name: str
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    notes: Sequence[str] = ()
+    ours: bool = True
+
+
+def to_csv(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    """Numbers as they are, nothing for those that are unknown; a mean takes three columns."""
+    spread = [any(isinstance(row[column], Mean) for row in rows) for column in range(len(heads))]
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    wide_heads = [
+        [head, f"{head} std", f"{head} runs"] if wide else [head] for head, wide in zip(heads, spread, strict=True)
+    ]
+    writer.writerow([part for parts in wide_heads for part in parts])
+    for row in rows:
+        cells = [_apart(cell) if wide else [_known(cell)] for cell, wide in zip(row, spread, strict=True)]
+        writer.writerow([part for parts in cells for part in parts])
+    return stream.getvalue()
+
+
+def rows_to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The same of rows by head, all with the same heads."""
+    return to_csv(list(rows[0]), [list(row.values()) for row in rows])
+
+
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], marked_up: bool = False) -> str:
+    """A table alone, with a line for each row.
+
+    Args:
+        marked_up: Whether cells are Markdown already, with bold numbers or links.
+    """
+    spell = str if marked_up else escape
+    body = [[spell(show(cell)) for cell in row] for row in rows]
+    lines = [f"| {' | '.join(cells)} |" for cells in ([spell(head) for head in heads], *body)]
+    return "\n".join([lines[0], "|---" * len(heads) + "|", *lines[1:]]) + "\n"
+
+
+def to_markdown(sheet: Sheet, facts: Sequence[str] = ()) -> str:
+    """A sheet with its title and notes."""
+    notes = [f"- {escape(note)}" for note in (*sheet.notes, *facts)]
+    return "\n".join([f"**{escape(sheet.title)}**", "", markdown_table(sheet.heads, sheet.rows), *notes, ""])
+
+
+def to_latex(sheet: Sheet, facts: Sequence[str] = (), label: str = "") -> str:
+    """A floating table for `booktabs` and `graphicx`, no wider than the text."""
+    columns = "l" + "r" * (len(sheet.heads) - 1)
+    body = [" & ".join(latex(show(cell)) for cell in row) + r" \\" for row in sheet.rows]
+    notes = " ".join(latex(note) for note in (*sheet.notes, *facts))
+    return "\n".join(
+        [
+            r"\begin{table}[t]",
+            r"  \centering",
+            rf"  \caption{{{latex(sheet.title)}}}",
+            rf"  \label{{tab:{label}}}",
+            r"  \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+            rf"  \begin{{tabular}}{{{columns}}}",
+            r"    \toprule",
+            "    " + " & ".join(latex(head) for head in sheet.heads) + r" \\",
+            r"    \midrule",
+            *(f"    {line}" for line in body),
+            r"    \bottomrule",
+            r"  \end{tabular}}",
+            rf"  \par\smallskip{{\footnotesize {notes}\par}}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def latex(text: str) -> str:
+    """Plain text as LaTeX source."""
+    return "".join(LATEX.get(character, character) for character in text)
+
+
+def escape(text: str) -> str:
+    """Text that Markdown shows as it is: class names have underscores, and may have worse."""
+    for character in "\\|*_`":
+        text = text.replace(character, "\\" + character)
+    return text.replace("<", "&lt;")
+
+
+def show(cell: Cell) -> str:
+    """A cell for people."""
+    if _known(cell) is None:
+        return UNDEFINED
+    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+
+
+def _known(cell: Cell) -> Cell:
+    return None if isinstance(cell, float) and math.isnan(cell) else cell
+
+
+def _apart(cell: Cell) -> list[Cell]:
+    if not isinstance(cell, Mean):
+        return [_known(cell), None, None]
+    if cell.sample is None:
+        return [None, None, cell.done]
+    std = cell.sample.std
+    return [round(cell.sample.mean, 6), None if std is None else round(std, 6), cell.done]

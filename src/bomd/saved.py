@@ -1,0 +1,106 @@
+"""Files that runs wrote, read back into frozen dataclasses: what a reader relies on has its type, or is an error.
+
+A file may come from another version: what it has more is left alone, what it lacks has its default. JSON knows no NaN,
+so that null stands for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import typing
+from dataclasses import MISSING, fields, is_dataclass
+from types import NoneType
+from typing import Any, TypeVar
+
+from bomd.errors import InputError
+
+T = TypeVar("T")
+
+
+class Saved:
+    """A dataclass of results that can be written as JSON; NaN becomes null."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}  # type: ignore[arg-type]
+
+
+def read_as(kind: type[T], found: Any, file: object) -> T:
+    """A dataclass from what JSON holds.
+
+    Args:
+        kind: The dataclass; its type hints say what fits.
+        found: As read from the file.
+        file: Named by errors, which say in one line what is wrong where.
+    """
+    try:
+        whole: T = _read(found, kind, "")
+    except _Misfit as misfit:
+        raise InputError(f"{file} is damaged: {misfit}. Run it again.") from None
+    return whole
+
+
+class _Misfit(Exception):  # noqa: N818 - it becomes an InputError, which names the file
+    pass
+
+
+def _read(value: Any, hint: Any, where: str) -> Any:
+    inner = typing.get_args(hint)
+    if NoneType in inner:
+        return None if value is None else _read(value, inner[0], where)
+    if is_dataclass(hint):
+        return _read_dataclass(value, hint, where)
+    origin = typing.get_origin(hint) or hint
+    if origin is dict:
+        if isinstance(value, list) and inner and inner[1] is str:  # as test sets list why findings are left out
+            pairs_of = [_fitting(item, dict, f"{where}[{place}]") for place, item in enumerate(value)]
+            value = {str(item.get("name")): item.get("reason") for item in pairs_of}
+        pairs = _fitting(value, dict, where).items()
+        return {name: _read(item, inner[1], _inside(where, name)) for name, item in pairs} if inner else value
+    if origin is tuple:
+        items = _fitting(value, list, where)
+        if inner[0] in (int, str) and all(type(item) is inner[0] for item in items):
+            return tuple(items)  # long lists of counts, at once
+        return tuple(_read(item, inner[0], f"{where}[{place}]") for place, item in enumerate(items))
+    if hint is float:
+        number = math.nan if value is None else _fitting(value, (int, float), where)
+        return float(number) if math.isfinite(number) else math.nan
+    return value if hint is Any else _fitting(value, hint, where)
+
+
+def _read_dataclass(value: Any, kind: Any, where: str) -> Any:
+    table, hints = _fitting(value, dict, where), _hints(kind)
+    for item in fields(kind):
+        if item.name not in table and item.default is MISSING and item.default_factory is MISSING:
+            raise _Misfit(f"{where or 'it'} has no {item.name!r}")
+    return kind(
+        **{name: _read(table[name], hint, _inside(where, name)) for name, hint in hints.items() if name in table}
+    )
+
+
+def _fitting(value: Any, kinds: Any, where: str) -> Any:
+    """The same value if it has one of these types; true and false are no numbers."""
+    if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
+        raise _Misfit(f"{where or 'it'} is a {type(value).__name__}")
+    return value
+
+
+def _inside(where: str, name: object) -> str:
+    return f"{where}.{name}" if where else str(name)
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Saved):
+        return value.to_dict()
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
