@@ -9,8 +9,20 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "bomd"
 ROOMS = [
-    ("errors", "files", "outside", "processes", "progress", "seeds", "tables", "threads", "typed", "version"),
-    ("config", "runs", "recipes"),
+    (
+        "errors",
+        "files",
+        "outside",
+        "processes",
+        "progress",
+        "seeds",
+        "sources",
+        "tables",
+        "threads",
+        "typed",
+        "version",
+    ),
+    ("config", "runs", "sources", "recipes"),
     ("data",),
     ("networks",),
     ("learn",),
