@@ -13,10 +13,12 @@ import pytest
 from PIL import Image
 
 from bomd.audits.arrays import read_rates
-from bomd.audits.audit import Audit, audit, complete, plan
+from bomd.audits.audit import audit
 from bomd.audits.columns import names
 from bomd.audits.doubtful import doubtful_labels
 from bomd.audits.example import write_example
+from bomd.audits.found import Audit
+from bomd.audits.plan import complete, plan
 from bomd.cli import main
 from bomd.data.cells import harmless, original
 from bomd.errors import InputError

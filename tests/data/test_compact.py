@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from bomd.data import compact
-from bomd.data.compact import read_compactly
+from bomd.data.records import read_separated
 
 
 def test_the_same_cells_as_in_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,7 +20,7 @@ def test_the_same_cells_as_in_one_piece(tmp_path: Path, monkeypatch: pytest.Monk
     rows = [f'{row},{row % 2},{"same" if row < 10 else row},"a, {random.integers(3)}",,ü' for row in range(47)]
     file = tmp_path / "a.csv"
     file.write_text("\n".join(["id,Mass,late,text,blank,umlaut", *rows]) + "\n", encoding="utf-8")
-    found = read_compactly(file, ",")
+    found = read_separated(file, ",")[0]
     expected = pd.read_csv(file, dtype=str, na_filter=False)
     assert list(found.columns) == list(expected.columns)
     for name in expected:
@@ -35,7 +35,7 @@ def test_a_table_of_labels_takes_less_memory_than_its_file(tmp_path: Path) -> No
     ]
     file = tmp_path / "big.csv"
     file.write_text("\n".join(["id," + ",".join(f"c{column}" for column in range(20)), *lines]) + "\n")
-    found = read_compactly(file, ",")
+    found = read_separated(file, ",")[0]
     labels = found.drop(columns="id")
     assert labels.memory_usage(deep=True).sum() < 0.7 * file.stat().st_size
     assert labels.shape == (60_000, 20)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bomd.audits.given import Records
 from bomd.data.cells import csv_line, harmless, original
 from bomd.data.datasets.folder import WORDS
+from bomd.data.records import Records
 from bomd.tables import NO_FINDING
 
 Changes = Callable[[Sequence[str], Mapping[str, float | None]], dict[int, str]]  # cells, decided -> new cells by place

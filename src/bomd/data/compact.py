@@ -1,8 +1,9 @@
-"""Read the cells of a large separated file without holding each of them as a text of its own."""
+"""Columns of a large table without each of its cells as a text of its own."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,27 +14,25 @@ ROWS = 50_000  # that are text at a time
 FEW = 1000  # different cells in so many rows; a column with more, such as ids, stays text
 
 
-def read_compactly(file: Path, separator: str, encoding: str = "utf-8-sig") -> pd.DataFrame:
-    """All cells as text, a blank as ""; a column of few different cells is categorical, a byte or two for each.
+def gather(names: Sequence[str], rows: Iterable[Sequence[str]]) -> pd.DataFrame:
+    """Rows of text as columns; one of few different cells is categorical, a byte or two for each.
 
     A label file has millions of cells and a handful of different ones: 0, 1 and nothing.
     """
-    parts: dict[Any, list[pd.Series[Any]]] = {}
-    chunks = pd.read_csv(
-        file, sep=separator, dtype=str, na_filter=False, index_col=False, encoding=encoding, chunksize=ROWS
-    )
-    with chunks:
-        for chunk in chunks:
-            for name in chunk.columns:
-                parts.setdefault(name, []).append(_compact(chunk[name]))
-    return pd.DataFrame({name: _joined(parts.pop(name)) for name in list(parts)}, copy=False)
+    parts: list[list[pd.Series[Any]]] = [[] for _ in names]
+    stream = iter(rows)
+    while piece := list(islice(stream, ROWS)):
+        for part, cells in zip(parts, zip(*piece, strict=True), strict=True):
+            part.append(_compact(cells))
+    joined = {place: _joined(part) if part else pd.Series([], dtype=str) for place, part in enumerate(parts)}
+    return pd.DataFrame(joined, copy=False).set_axis(list(names), axis="columns")
 
 
-def _compact(column: pd.Series[Any]) -> pd.Series[Any]:
-    codes, cells = pd.factorize(column)
-    if len(cells) > FEW:
-        return column
-    return pd.Series(pd.Categorical.from_codes(codes.astype(np.int16), categories=cells))
+def _compact(cells: Sequence[str]) -> pd.Series[Any]:
+    codes, different = pd.factorize(pd.Series(cells, dtype=object))
+    if len(different) > FEW:
+        return pd.Series(cells, dtype=str)
+    return pd.Series(pd.Categorical.from_codes(codes.astype(np.int16), categories=different))
 
 
 def _joined(parts: list[pd.Series[Any]]) -> pd.Series[Any]:

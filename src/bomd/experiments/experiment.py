@@ -23,7 +23,7 @@ from bomd.data.images import Pixels
 from bomd.data.split import split_by_patient
 from bomd.data.store import Store, pack
 from bomd.errors import InputError
-from bomd.experiments.confirmed import after_noise, keep_confirmed
+from bomd.experiments.confirmed import after_noise, decided_note, keep_confirmed
 from bomd.experiments.inputs import code_of_run, state_of, without_copies, without_shared_patients
 from bomd.experiments.noise import add_noise, plan_noise
 from bomd.experiments.records import label_record
@@ -45,6 +45,7 @@ from bomd.typed import arguments
 
 HELD_OUT = "validation"  # the name under which held-out patients appear among the test sets
 BEFORE_NOISE = "validation before noise"  # the same patients with the labels before noise was added on purpose
+HANDED = "handed"  # in `train`, what labels were that nobody can read again: they were handed over, see `run_on`
 NOBODY_HELD_OUT = 'fit.select = "best" needs held-out patients, and validation is 0: the last epoch was kept.'
 NO_SCORE = 'fit.select = "best": no epoch could be scored on the held-out patients, so the last one was kept.'
 
@@ -109,7 +110,8 @@ def run_on(
     notes = []
     if decided is not None:
         labels = decided.over(labels, decided_only=noise is not None)
-        notes.append(decided.note(labels.take(kept)))
+    if labels.confirmed is not None:
+        notes.append(decided_note(labels.take(kept), decided))
         if type(method).loss is not Method.loss or type(method).step is not Method.step:
             notes.append(
                 f"While it trains, {config.method} may weigh these labels, too, or mix its own guess into them."

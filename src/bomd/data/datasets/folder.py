@@ -134,17 +134,23 @@ def read(
     columns = (id_column, label_column, patient_column, split_column)
     layout = describe(root, labels, images, classes, *columns, delimiter)
     for line in layout.summary():
-        say(line, "table")
+        say(line)
     ids = _texts(layout, layout.id_column)
     first = first_rows(ids)
     if len(first) < len(ids) and not drop_duplicates:
         raise InputError(f"{duplicates(layout, ids)}; keep the first row of each with drop_duplicates = true.")
     if len(first) < len(ids):
         say(f"{len(ids) - len(first)} rows repeat an id and are left out.")
-        layout, ids = replace(layout, frame=layout.frame.iloc[first].reset_index(drop=True)), ids[first]
-    patients = None if layout.patient_column is None else _texts(layout, layout.patient_column)
-    table = LabelTable(ids, layout.classes, _values(layout), _find_images(ids, layout), patients)
+        layout = replace(layout, frame=layout.frame.iloc[first].reset_index(drop=True))
+    table = labels_of(layout)
     return table if split is None else table.take(_rows_of_split(table, layout, split, seed))
+
+
+def labels_of(layout: Layout) -> LabelTable:
+    """The labels of a table that was read and understood, with the image of every row."""
+    ids = _texts(layout, layout.id_column)
+    patients = None if layout.patient_column is None else _texts(layout, layout.patient_column)
+    return LabelTable(ids, layout.classes, _values(layout), _find_images(ids, layout), patients)
 
 
 def first_rows(ids: Text) -> NDArray[np.intp]:
@@ -173,11 +179,30 @@ def describe(
     delimiter: str | None = None,
 ) -> Layout:
     """How `read` understands a folder with these arguments."""
-    root = check_folder(root)
-    file = _label_file(root, labels)
+    file = label_file(root, labels)
     frame = read_table(file)
-    default = root / "images" if (root / "images").is_dir() else root
-    index = ImageIndex(default if images is None else check_folder(_seen_from(root, images)))
+    columns = (id_column, label_column, patient_column, split_column)
+    return understand(frame, file, index_of(root, images), classes, *columns, delimiter)
+
+
+def understand(
+    frame: pd.DataFrame,
+    file: Path,
+    index: ImageIndex,
+    classes: Sequence[str] | None = None,
+    id_column: str | None = None,
+    label_column: str | None = None,
+    patient_column: str | None = None,
+    split_column: str | None = None,
+    delimiter: str | None = None,
+) -> Layout:
+    """What the columns of a table are, given that it and the folder of its images were read; arguments as for `read`.
+
+    Args:
+        frame: Its columns as text.
+        file: Where it stands, or a word for it, for those who read errors.
+        index: The images.
+    """
     names = [str(name) for name in frame.columns]
     for given in (id_column, label_column, patient_column, split_column):
         if given is not None and given not in names:
@@ -212,7 +237,7 @@ def describe(
 
 def _in_windows(file: Path) -> str:
     """A remark where the encoding of a table is a guess."""
-    guessed = kind_of(file) == "text" and encoding_of(file) == WINDOWS
+    guessed = file.is_file() and kind_of(file) == "text" and encoding_of(file) == WINDOWS
     return " (not UTF-8, so read as Windows-1252: save it as UTF-8 if names look wrong)" if guessed else ""
 
 
@@ -224,7 +249,16 @@ def _seen_from(root: Path, path: Path) -> Path:
         raise InputError(f"Cannot look for {str(path)[:80]!r}: {error.strerror}.") from error
 
 
-def _label_file(root: Path, labels: Path | None) -> Path:
+def index_of(root: Path, images: Path | None = None) -> ImageIndex:
+    """The images of a folder; arguments as for `read`."""
+    root = check_folder(root)
+    default = root / "images" if (root / "images").is_dir() else root
+    return ImageIndex(default if images is None else check_folder(_seen_from(root, images)))
+
+
+def label_file(root: Path, labels: Path | None = None) -> Path:
+    """The table of a folder; arguments as for `read`."""
+    root = check_folder(root)
     if labels is not None:
         file = _seen_from(root, labels)
         if not file.is_file():
@@ -295,7 +329,10 @@ def _choose_classes(chosen: Sequence[str], known: Sequence[str], where: str) -> 
 def _values(layout: Layout) -> Floats:
     """(N, C) labels; each different cell is understood once, however often it occurs."""
     if layout.label_column is None:
-        return np.stack([_numbers(layout, name) for name in layout.class_columns], axis=1)
+        columns = np.empty((len(layout.frame), len(layout.class_columns)), dtype=np.float32)
+        for place, name in enumerate(layout.class_columns):  # one at a time: a large table fills the memory twice else
+            columns[:, place] = _numbers(layout, name)
+        return columns
     assert layout.delimiter is not None
     codes, cells = pd.factorize(layout.frame[layout.label_column])
     values = np.zeros((len(cells), len(layout.classes)), dtype=np.float32)
