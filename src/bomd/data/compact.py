@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import union_categoricals
+from numpy.typing import NDArray
 
-ROWS = 50_000  # that are text at a time
-FEW = 1000  # different cells in so many rows; a column with more, such as ids, stays text
+CELLS = 1_000_000  # that are text at a time
+FEW = 1000  # different cells; a column with more, or with hardly any twice, such as ids, stays text
 
 
 def gather(names: Sequence[str], rows: Iterable[Sequence[str]]) -> pd.DataFrame:
@@ -19,23 +19,37 @@ def gather(names: Sequence[str], rows: Iterable[Sequence[str]]) -> pd.DataFrame:
 
     A label file has millions of cells and a handful of different ones: 0, 1 and nothing.
     """
-    parts: list[list[pd.Series[Any]]] = [[] for _ in names]
+    columns = [_Column() for _ in names]
     stream = iter(rows)
-    while piece := list(islice(stream, ROWS)):
-        for part, cells in zip(parts, zip(*piece, strict=True), strict=True):
-            part.append(_compact(cells))
-    joined = {place: _joined(part) if part else pd.Series([], dtype=str) for place, part in enumerate(parts)}
+    while piece := list(islice(stream, 1 + CELLS // max(1, len(names)))):
+        for column, cells in zip(columns, zip(*piece, strict=True), strict=True):
+            column.add(cells)
+    joined = {place: column.joined() for place, column in enumerate(columns)}
     return pd.DataFrame(joined, copy=False).set_axis(list(names), axis="columns")
 
 
-def _compact(cells: Sequence[str]) -> pd.Series[Any]:
-    codes, different = pd.factorize(pd.Series(cells, dtype=object))
-    if len(different) > FEW:
-        return pd.Series(cells, dtype=str)
-    return pd.Series(pd.Categorical.from_codes(codes.astype(np.int16), categories=different))
+class _Column:
+    """A column that grows: places of its cells among the different ones, or text where these are many."""
 
+    def __init__(self) -> None:
+        self.known: dict[str, int] = {}
+        self.codes: list[NDArray[np.integer[Any]]] = []
+        self.text: list[str] | None = None
 
-def _joined(parts: list[pd.Series[Any]]) -> pd.Series[Any]:
-    if all(isinstance(part.dtype, pd.CategoricalDtype) for part in parts):
-        return pd.Series(union_categoricals([part.array for part in parts]))
-    return pd.concat([part.astype(str) for part in parts], ignore_index=True)
+    def add(self, cells: Sequence[str]) -> None:
+        if self.text is None:
+            codes, different = pd.factorize(pd.Series(cells, dtype=object))
+            places = [self.known.setdefault(str(cell), len(self.known)) for cell in different]
+            if len(self.known) <= FEW and 2 * len(different) <= len(cells) + 1:
+                self.codes.append(np.asarray(places, dtype=np.min_scalar_type(len(self.known)))[codes])
+                return
+            words = list(self.known)
+            self.text = [words[code] for codes in self.codes for code in codes.tolist()]
+            self.codes, self.known = [], {}
+        self.text += cells
+
+    def joined(self) -> pd.Series[Any]:
+        if self.text is not None or not self.codes:
+            return pd.Series(self.text or [], dtype=str)
+        codes = np.concatenate(self.codes)
+        return pd.Series(pd.Categorical.from_codes(codes.astype(np.int16), pd.Index(list(self.known), dtype=str)))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import gzip
-import io
 import warnings
 import zipfile
 from collections import Counter
@@ -16,7 +14,7 @@ import pandas as pd
 
 from bomd import progress
 from bomd.data.cells import original
-from bomd.data.records import UTF_8, Records, as_records, read_separated
+from bomd.data.records import SAVE, UTF_8, Records, as_records, opened, read_separated
 from bomd.errors import InputError
 
 WORKBOOK = ".xlsx"
@@ -26,7 +24,6 @@ LARGEST_WORKBOOK = 1 << 30  # bytes of a workbook, unpacked
 
 _MARKS = {codecs.BOM_UTF8: UTF_8, codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _PIECE = 1 << 20  # bytes that are looked at together
-_SAVE = "save it as CSV in UTF-8"
 
 
 def read_table(file: Path) -> pd.DataFrame:
@@ -83,11 +80,7 @@ def _read(file: Path, *, verbatim: bool = False) -> tuple[pd.DataFrame, Records 
     if kind == "Parquet file":
         return _read_parquet(file), None
     encoding = _text_encoding(file, kind)
-    separator = separator_of(file, encoding)
-    try:
-        return read_separated(file, separator, encoding, verbatim=verbatim)
-    except (OSError, UnicodeError) as error:
-        raise explain(error, file, encoding, separator) from error
+    return read_separated(file, separator_of(file, encoding), encoding, verbatim=verbatim)
 
 
 def kind_of(file: Path) -> str:
@@ -120,7 +113,7 @@ def kind_of(file: Path) -> str:
 def encoding_of(file: Path) -> str:
     """How the text of a file, compressed with gzip or not, is encoded: UTF-8, UTF-16 or else Windows-1252."""
     try:
-        with _opened(file) as stream:
+        with opened(file) as stream:
             start = stream.read(4096)
             for mark, encoding in _MARKS.items():
                 if start.startswith(mark):
@@ -136,7 +129,7 @@ def encoding_of(file: Path) -> str:
                 return WINDOWS
     except (OSError, EOFError) as error:
         raise InputError(f"Cannot read {file}: {getattr(error, 'strerror', None) or error}.") from error
-    raise InputError(f"{file} is neither UTF-8, UTF-16 nor Windows-1252: {_SAVE}.")
+    raise InputError(f"{file} is neither UTF-8, UTF-16 nor Windows-1252: {SAVE}.")
 
 
 def separator_of(file: Path, encoding: str | None = None) -> str:
@@ -147,7 +140,7 @@ def separator_of(file: Path, encoding: str | None = None) -> str:
     except OSError as error:
         raise InputError(f"Cannot read {file}: {error.strerror}.") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{file} is no text in UTF-8: {_SAVE}.") from error
+        raise InputError(f"{file} is no text in UTF-8: {SAVE}.") from error
     if not head.strip():
         raise InputError(f"{file} is empty.")
     try:
@@ -163,34 +156,11 @@ def separator_of(file: Path, encoding: str | None = None) -> str:
     return separator
 
 
-def explain(error: Exception, file: Path, encoding: str, separator: str) -> InputError:
-    """Why a separated file cannot be read, by line where one is to blame."""
-    if isinstance(error, OSError) and not isinstance(error, UnicodeError):
-        return InputError(f"Cannot read {file}: {error.strerror or 'it is damaged'}.")
-    if isinstance(error, UnicodeError):
-        return InputError(f"{file} is no text in {encoding.removesuffix('-sig').upper()}: {_SAVE}.")
-    if "No columns to parse" in str(error):
-        return InputError(f"Cannot read {file}: it is empty.")
-    if "EOF inside string" in str(error):
-        return InputError(f"Cannot read {file}: a quotation mark is never closed.")
-    try:
-        with io.TextIOWrapper(_opened(file), encoding=encoding, newline="") as stream:
-            rows = csv.reader(stream, delimiter=separator)
-            width = len(next(rows))
-            for cells in rows:
-                if len(cells) > width:
-                    problem = f"line {rows.line_num} has {len(cells)} cells, but the header has {width}"
-                    return InputError(f"Cannot read {file}: {problem}.")
-    except (OSError, EOFError, ValueError, StopIteration, csv.Error):
-        pass  # what follows says as much as is known
-    return InputError(f"Cannot read {file}: it is no table with separated columns, or it is damaged.")
-
-
 def _text_encoding(file: Path, kind: str) -> str:
     if kind == "compressed file":
         raise InputError(f"{file} is compressed: unpack it.")
     if kind != "text":
-        raise InputError(f"{file} is {'an' if kind[0] in 'Eo' else 'a'} {kind}, not text: {_SAVE}.")
+        raise InputError(f"{file} is {'an' if kind[0] in 'Eo' else 'a'} {kind}, not text: {SAVE}.")
     return encoding_of(file)
 
 
@@ -207,7 +177,7 @@ def _read_workbook(file: Path) -> pd.DataFrame:
     """The first sheet of an Excel workbook."""
     with zipfile.ZipFile(file) as archive:
         if sum(member.file_size for member in archive.infolist()) > LARGEST_WORKBOOK:
-            raise InputError(f"{file} unpacks to more than {LARGEST_WORKBOOK:,} bytes: {_SAVE}.")
+            raise InputError(f"{file} unpacks to more than {LARGEST_WORKBOOK:,} bytes: {SAVE}.")
     try:
         with warnings.catch_warnings(), pd.ExcelFile(file, engine="openpyxl") as workbook:
             warnings.simplefilter("ignore")  # openpyxl's remarks about styles
@@ -217,7 +187,7 @@ def _read_workbook(file: Path) -> pd.DataFrame:
         remedy = "pip install openpyxl, or save it as CSV in UTF-8"
         raise InputError(f"{file} is an Excel workbook, which needs openpyxl: {remedy}.") from error
     except Exception as error:  # openpyxl raises nearly anything
-        raise InputError(f"Cannot read {file}: it is no sound Excel workbook; {_SAVE}.") from error
+        raise InputError(f"Cannot read {file}: it is no sound Excel workbook; {SAVE}.") from error
     if len(sheets) > 1:
         progress.say(f"{file} has {len(sheets)} sheets; the first, {sheets[0]!r}, is read.")
     if not len(cells):
@@ -230,13 +200,6 @@ def _read_workbook(file: Path) -> pd.DataFrame:
 def _originals(column: pd.Series[str]) -> pd.Series[str]:
     guarded = {cell: original(cell) for cell in column.unique() if cell.startswith("'")}
     return column.astype(str).replace(guarded) if guarded else column
-
-
-def _opened(file: Path) -> BinaryIO:
-    stream: BinaryIO = file.open("rb")
-    start = stream.read(2)
-    stream.seek(0)
-    return gzip.GzipFile(fileobj=stream) if start == b"\x1f\x8b" else stream  # type: ignore[return-value]
 
 
 def _decodes(stream: BinaryIO, encoding: str, *, no_zeros: bool = False) -> bool:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import codecs
 import csv
+import gzip
 import io
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import pandas as pd
 
@@ -18,6 +21,7 @@ from bomd.errors import InputError
 UTF_8 = "utf-8-sig"
 LONGEST = 1 << 24  # signs of a cell; more than that is the rest of a file after a stray quotation mark
 
+SAVE = "save it as CSV in UTF-8"
 _UNCLOSED = "a quotation mark is never closed"
 
 
@@ -65,6 +69,14 @@ class Records:
         return csv_line(map(harmless, cells), self.separator)
 
 
+def opened(file: Path) -> BinaryIO:
+    """The bytes of a file, unpacked where they are compressed with gzip."""
+    stream: BinaryIO = file.open("rb")
+    start = stream.read(2)
+    stream.seek(0)
+    return gzip.GzipFile(fileobj=stream) if start == b"\x1f\x8b" else stream  # type: ignore[return-value]
+
+
 def as_records(frame: pd.DataFrame) -> Records:
     """A table that is no text file as the text that it would be."""
     lines = [csv_line(frame.columns), *(csv_line(cells) for cells in frame.itertuples(index=False, name=None))]
@@ -73,16 +85,22 @@ def as_records(frame: pd.DataFrame) -> Records:
 
 
 def read_separated(
-    file: Path, separator: str, encoding: str = UTF_8, *, verbatim: bool = False
+    file: Path,
+    separator: str,
+    encoding: str = UTF_8,
+    *,
+    columns: Collection[str] | None = None,
+    verbatim: bool = False,
 ) -> tuple[pd.DataFrame, Records | None]:
     """All cells of a file as text, a blank as "", and its records where they are wanted.
 
     What is made of a file that is not UTF-8 gets a byte order mark, by which the program that wrote it knows UTF-8.
 
     Args:
-        file: Any text with separated columns; its first record names them.
+        file: Any text with separated columns, compressed with gzip or not; its first record names them.
         separator: Between cells.
         encoding: Of the text.
+        columns: Those that are wanted, if they are there; by default all.
         verbatim: Keep the text of the records.
     """
     pending: list[str] = []  # physical lines of the record that is being read: a cell may hold line ends
@@ -116,13 +134,23 @@ def read_separated(
 
     before = csv.field_size_limit(LONGEST)
     try:
-        with file.open(encoding=encoding, newline="") as stream:
-            rows = records(stream)
-            names = [name or f"Unnamed: {place}" for place, name in enumerate(next(rows, []))]
+        with io.TextIOWrapper(opened(file), encoding=encoding, newline="") as stream:
+            rows: Iterator[Sequence[str]] = records(stream)
+            header = next(rows, None)
+            if header is None:
+                raise InputError(f"Cannot read {file}: it is empty.")
+            names = [name or f"Unnamed: {place}" for place, name in enumerate(header)]
+            if columns is not None:
+                places = [place for place, name in enumerate(names) if name in columns]
+                names, rows = [names[place] for place in places], ([row[place] for place in places] for row in rows)
             frame = gather(names, rows)
     except csv.Error as error:
         problem = _UNCLOSED if "field limit" in str(error) else str(error)
         raise InputError(f"Cannot read {file}: {problem}.") from error
+    except UnicodeError as error:
+        raise InputError(f"{file} is no text in {encoding.removesuffix('-sig').upper()}: {SAVE}.") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"Cannot read {file}: {getattr(error, 'strerror', None) or 'it is damaged'}.") from error
     finally:
         csv.field_size_limit(before)
     if not verbatim:

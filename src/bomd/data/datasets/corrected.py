@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bomd.data.cells import harmless, original
-from bomd.data.datasets.folder import WORDS
+from bomd.data.cells import harmless, numbers_of, original
 from bomd.data.label_files import read_cells, read_table
 from bomd.errors import InputError
 from bomd.tables import Floats, LabelTable, Text, rows_of
@@ -208,11 +207,8 @@ def _heading(name: str, frame: pd.DataFrame) -> str | None:
 
 
 def _numbers(cells: pd.Series[str], path: Path, name: str) -> Floats:
-    words = cells.str.strip().str.lower()
-    texts = words.replace({word: str(value) for word, value in WORDS.items()})
-    numbers = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float32)
-    blank = words.isin([word for word, value in WORDS.items() if np.isnan(value)]).to_numpy()
-    wrong = ~blank & ~((numbers >= 0) & (numbers <= 1))
+    numbers, no_number = numbers_of(cells)
+    wrong = no_number | (numbers < 0) | (numbers > 1)
     if wrong.any():
         raise InputError(f"{path}: {cells.to_numpy()[wrong][0]!r} in column {name!r} is no label from 0 to 1.")
-    return np.where(blank, np.nan, numbers).astype(np.float32)
+    return numbers

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bomd.data.cells import meaning, numbers_of
 from bomd.data.datasets.layout import check_folder
 from bomd.data.image_files import ImageIndex, told
 from bomd.data.label_files import TABLES, WINDOWS, WORKBOOK, encoding_of, kind_of, read_table
@@ -35,7 +36,6 @@ _SPLIT = ("split", "set", "subset", "partition")
 _LABELS = ("labels", "label", "findinglabels", "findings", "finding", "classes", "class", "diagnosis")
 _NO_CLASS = ("age", "patientage", "sex", "patientsex", "gender", "patientgender", "followup", "fold", *_ID)
 _SPLIT_NAMES = {"training": "train", "val": "validation", "valid": "validation", "dev": "validation"}
-WORDS = {"": np.nan, "na": np.nan, "nan": np.nan, "true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 _MOST_CLASSES = 1000  # more than that is a column of something else
 
 
@@ -345,33 +345,23 @@ def _values(layout: Layout) -> Floats:
 
 
 def _numbers(layout: Layout, column: str) -> Floats:
-    codes, cells = pd.factorize(layout.frame[column])
-    numbers = np.empty(len(cells), dtype=np.float32)
-    for place, cell in enumerate(cells):
-        number = _number(str(cell))
-        if number is None or number < 0 or number > 1:
-            problem = "is not a number" if number is None else "is outside [0, 1]"
-            hint = f"if {column!r} is not a class, {CLASSES}"
-            if number == -1:
-                hint = "if -1 means uncertain, replace it by 0, 1, a probability or a blank"
-            line = int(np.argmax(codes == place)) + 2
-            where = f"column {column!r}, line {line} of {layout.file}"
-            raise InputError(f"Label {cell[:80]!r} in {where} {problem}; {hint}.")
-        numbers[place] = number
-    return numbers[codes]
-
-
-def _number(cell: str) -> float | None:
-    word = cell.strip().lower()
-    try:
-        return WORDS[word] if word in WORDS else float(word)
-    except ValueError:
-        return None
+    cells = layout.frame[column]
+    numbers, no_number = numbers_of(cells)
+    wrong = no_number | (numbers < 0) | (numbers > 1)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        problem = "is not a number" if no_number[row] else "is outside [0, 1]"
+        hint = f"if {column!r} is not a class, {CLASSES}"
+        if numbers[row] == -1:
+            hint = "if -1 means uncertain, replace it by 0, 1, a probability or a blank"
+        where = f"column {column!r}, line {row + 2} of {layout.file}"
+        raise InputError(f"Label {str(cells.iloc[row])[:80]!r} in {where} {problem}; {hint}.")
+    return numbers
 
 
 def _looks_like_a_class(column: pd.Series[str]) -> bool:
     """Whether most cells that are not blank hold a label; the few that do not are then reported as errors."""
-    counts = [(_number(str(cell)), int(count)) for cell, count in column.value_counts().items()]
+    counts = [(meaning(str(cell)), int(count)) for cell, count in column.value_counts().items()]
     filled = sum(count for number, count in counts if number is None or not np.isnan(number))
     labels = sum(count for number, count in counts if number is not None and -1 <= number <= 1)
     return filled > 0 and 2 * labels >= filled
