@@ -77,11 +77,10 @@ def read_rates(file: Path, classes: Sequence[str]) -> dict[str, dict[str, float]
     for name, *cells in frame[list(COLUMNS)].astype(str).itertuples(index=False, name=None):
         if name.strip() in found:
             raise InputError(f"{file} has two rows for {name.strip()!r}.")
-        rates = [meaning(cell) for cell in cells]
-        if None in rates:
+        rates = {kind: meaning(cell) for kind, cell in zip(COLUMNS[1:], cells, strict=True) if cell.strip()}
+        if None in rates.values():
             raise InputError(f"{file}: a rate of {name.strip()!r} is not a number.")
-        known = zip(COLUMNS[1:], rates, strict=True)
-        found[name.strip()] = {kind: rate for kind, rate in known if rate is not None and not np.isnan(rate)}
+        found[name.strip()] = {kind: rate for kind, rate in rates.items() if rate is not None}
     if not any(found.values()):
         raise InputError(f"{file} holds no rates.")
     known_rates(found, classes)
