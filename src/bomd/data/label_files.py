@@ -132,6 +132,12 @@ def encoding_of(file: Path) -> str:
     raise InputError(f"{file} is neither UTF-8, UTF-16 nor Windows-1252: {SAVE}.")
 
 
+def guess_in_words(file: Path) -> str:
+    """A remark where the encoding of a table is a guess."""
+    guessed = file.is_file() and kind_of(file) == "text" and encoding_of(file) == WINDOWS
+    return " (not UTF-8, so read as Windows-1252: save it as UTF-8 if names look wrong)" if guessed else ""
+
+
 def separator_of(file: Path, encoding: str | None = None) -> str:
     """What stands between the columns: the sign that cuts the header into most pieces."""
     try:

@@ -18,9 +18,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bomd.data.cells import meaning, numbers_of
-from bomd.data.datasets.layout import check_folder
+from bomd.data.datasets.layout import check_folder, seen_from
 from bomd.data.image_files import ImageIndex, told
-from bomd.data.label_files import TABLES, WINDOWS, WORKBOOK, encoding_of, kind_of, read_table
+from bomd.data.label_files import TABLES, WORKBOOK, guess_in_words, read_table
 from bomd.data.split import split_by_patient
 from bomd.errors import InputError
 from bomd.progress import say
@@ -84,7 +84,7 @@ class Layout:
         form = "one column each" if self.label_column is None else f"listed in {self.label_column}"
         between = f" with {self.delimiter} between" if self.delimiter else ""
         lines = [
-            f"labels: {len(self.frame)} rows of {self.file}{_in_windows(self.file)}",
+            f"labels: {len(self.frame)} rows of {self.file}{guess_in_words(self.file)}",
             f"images: {len(self.images.paths)} files in {self.images.folder}",
             f"id: {self.id_column}; patient: {patient}; split: {split}",
             f"{len(self.classes)} classes, {form}{between}: {', '.join(self.classes)}",
@@ -235,32 +235,18 @@ def understand(
     return Layout(file, frame, index, *special, delimiter, columns, chosen, unused)
 
 
-def _in_windows(file: Path) -> str:
-    """A remark where the encoding of a table is a guess."""
-    guessed = file.is_file() and kind_of(file) == "text" and encoding_of(file) == WINDOWS
-    return " (not UTF-8, so read as Windows-1252: save it as UTF-8 if names look wrong)" if guessed else ""
-
-
-def _seen_from(root: Path, path: Path) -> Path:
-    """The path under the root if it exists there, else as it is."""
-    try:
-        return root / path if (root / path).exists() else Path(path)
-    except OSError as error:  # a name longer than any file's
-        raise InputError(f"Cannot look for {str(path)[:80]!r}: {error.strerror}.") from error
-
-
 def index_of(root: Path, images: Path | None = None) -> ImageIndex:
     """The images of a folder; arguments as for `read`."""
     root = check_folder(root)
     default = root / "images" if (root / "images").is_dir() else root
-    return ImageIndex(default if images is None else check_folder(_seen_from(root, images)))
+    return ImageIndex(default if images is None else check_folder(seen_from(root, images)))
 
 
 def label_file(root: Path, labels: Path | None = None) -> Path:
     """The table of a folder; arguments as for `read`."""
     root = check_folder(root)
     if labels is not None:
-        file = _seen_from(root, labels)
+        file = seen_from(root, labels)
         if not file.is_file():
             raise InputError(f"No label file {labels}, neither here nor in {root}.")
         return file

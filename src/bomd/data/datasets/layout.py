@@ -38,6 +38,14 @@ def check_folder(root: Path) -> Path:
     return root
 
 
+def seen_from(root: Path, path: Path) -> Path:
+    """The path under the root if it exists there, else as it is."""
+    try:
+        return root / path if (root / path).exists() else Path(path)
+    except OSError as error:  # a name longer than any file's
+        raise InputError(f"Cannot look for {str(path)[:80]!r}: {error.strerror}.") from error
+
+
 def find_file(folders: Sequence[Path], names: Sequence[str], remedy: str) -> Path:
     """The first of these files that exists, as it is or with `.gz`; the folders are searched in order.
 
