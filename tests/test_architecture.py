@@ -11,7 +11,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "bomd"
 ROOMS = [
     ("errors", "files", "outside", "processes", "progress", "saved", "seeds", "tables", "threads", "typed", "version"),
-    ("config", "runs", "recipes"),
+    ("config", "runs", "sources", "recipes"),
     ("data",),
     ("networks",),
     ("learn",),

@@ -58,14 +58,6 @@ def test_short_work_is_one_line(said: io.StringIO, clock: list[float]) -> None:
     assert said.getvalue() == "pack: 3 in 3.0 s\n"
 
 
-def test_a_topic_can_be_left_out(said: io.StringIO) -> None:
-    with progress.silence("table"):
-        progress.say("what was said before", "table")
-        progress.say("something else")
-    progress.say("again", "table")
-    assert said.getvalue().splitlines() == ["something else", "again"]
-
-
 def test_a_library_is_silent_unless_a_function_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
     progress.say("nobody asked")
     with progress.shown():

@@ -16,7 +16,8 @@ from bomd.config import Config, FitSettings, load
 from bomd.data.datasets import DATASETS, MIXTURE
 from bomd.data.datasets.classes import NIH
 from bomd.errors import InputError
-from bomd.experiments.experiment import make_method, plan_noise
+from bomd.experiments.experiment import make_method
+from bomd.experiments.noise import plan_noise
 from bomd.methods import METHODS
 from bomd.tables import LabelTable
 from bomd.typed import arguments

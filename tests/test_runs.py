@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import time
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bomd import runs
+from bomd import runs, sources
 from bomd.config import Config
 from bomd.errors import InputError
 from bomd.files import write_json
@@ -44,31 +43,25 @@ def test_other_versions_are_refused(tmp_path: Path) -> None:
 
 def test_changed_code_finds_no_old_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever edits a method and runs again must not be handed the numbers of the old one."""
-    run = runs.start(tmp_path, Config())
-    with runs.Stages(tmp_path).enter("descriptors", 1) as stage:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    own = tmp_path / "own_stage_of_a_test.py"
+    own.write_text("rate = 1\n")
+    stages = runs.Stages(tmp_path, (own.stem,))
+    with stages.enter("descriptors", 1) as stage:
         stage.finish(images=3)
-    with runs.Stages(tmp_path).enter("descriptors", 1) as again:
+    with stages.enter("descriptors", 1) as again:
         assert again.finished
         assert again.facts() == {"images": 3}
-    with runs.Stages(tmp_path).enter("descriptors", 2) as other:
+    with stages.enter("descriptors", 2) as other, stages.enter("descriptors", 1, by=("bomd.seeds",)) as shared:
         assert not other.finished
-    assert run.by_this_code
-    monkeypatch.setattr(runs, "_package_fingerprint", lambda: "edited")
-    assert not run.by_this_code
-    with runs.Stages(tmp_path).enter("descriptors", 1) as edited:
+        assert not shared.finished
+    own.write_text("rate = 2\n")
+    with stages.enter("descriptors", 1) as loaded:
+        assert loaded.finished  # this process still runs what it has begun with
+    sources._read.cache_clear()
+    with stages.enter("descriptors", 1) as edited:
         assert not edited.finished
-
-
-def test_mending_what_only_writes_does_not_train_again(tmp_path: Path) -> None:
-    source, copy = Path(runs.__file__).parent, tmp_path / "bomd"
-    for room in runs.ROOMS:
-        shutil.copytree(source / room, copy / room, ignore=shutil.ignore_patterns("__pycache__", "*.npz", "*.txt"))
-    before = runs._code_of(copy)
-    for name in runs.WITHOUT_NUMBERS:
-        (copy / name).write_text("# mended\n")
-    assert runs._code_of(copy) == before
-    (copy / "learn" / "engine.py").write_text("# other numbers\n")
-    assert runs._code_of(copy) != before
 
 
 @pytest.mark.parametrize("content", ["[]", "3", "null", '"text"', "{}", '{"format": 1}', '{"format": 1, "config": 3}'])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bomd.experiments.comparison import write_results
+from bomd.reports.tables import write_results
 from evidence import DOCS, RESULTS
 from evidence.pages import (
     audit_table,

@@ -35,14 +35,15 @@ def find(text: str, what: str) -> Any:
         ) from error
 
 
-def source(text: str) -> str:
-    """The file that a text names something of, read whole; empty where it cannot be found."""
+def file_of(module: str) -> Path | None:
+    """The text of a module; None where it has none or cannot be found."""
     _look_here()
     try:
-        spec = find_spec(text.partition(":")[0])
+        spec = find_spec(module)
     except (ImportError, ValueError):
-        return ""
-    return Path(spec.origin).read_text("utf-8") if spec is not None and spec.has_location and spec.origin else ""
+        return None
+    origin = "" if spec is None else spec.origin or ""
+    return Path(origin) if origin.endswith(".py") else None
 
 
 def _look_here() -> None:

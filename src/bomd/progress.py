@@ -21,7 +21,6 @@ Item = TypeVar("Item")
 
 _console: Console | None = None
 _shown: Progress | None = None
-_silenced: list[str] = []
 
 EVERY = 60.0  # seconds between two lines about the same work where there is no terminal
 
@@ -51,24 +50,10 @@ def shown() -> Iterator[None]:
             disable()
 
 
-def say(text: str, topic: str = "") -> None:
-    """One line above the bars, if progress is shown.
-
-    Args:
-        topic: A word by which `silence` can leave it out.
-    """
-    if _console is not None and topic not in _silenced:
+def say(text: str) -> None:
+    """One line above the bars, if progress is shown."""
+    if _console is not None:
         (_shown.console if _shown is not None else _console).print(text, highlight=False, markup=False, soft_wrap=True)
-
-
-@contextmanager
-def silence(topic: str) -> Iterator[None]:
-    """Say nothing on a topic in this block, such as what was said before."""
-    _silenced.append(topic)
-    try:
-        yield
-    finally:
-        _silenced.remove(topic)
 
 
 @contextmanager

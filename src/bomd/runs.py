@@ -13,7 +13,6 @@ people are in there, so that the owner alone may look inside.
 
 from __future__ import annotations
 
-import functools
 import os
 import platform
 import re
@@ -29,14 +28,12 @@ from typing import Any
 
 from filelock import FileLock
 
-from bomd import outside, processes
+from bomd import processes
 from bomd.config import Config
 from bomd.errors import InputError
 from bomd.files import fingerprint, make_private, read_json, write_json, write_text
+from bomd.sources import code_of
 
-ROOMS = ("data", "networks", "learn", "models", "describe", "clean", "methods")  # the code that numbers come from
-# Code of those rooms that only writes down or shows what is known: mending it must not make trained networks worthless.
-WITHOUT_NUMBERS = ("models/card.py", "learn/logs.py", "models/export.py", "models/heatmap.py", "methods/describe.py")
 FORMAT = 1  # raised whenever a file in a run or stage directory changes its meaning
 
 Shape = Mapping[str, tuple[type, ...]]  # types that entries of a file may have
@@ -85,9 +82,9 @@ class Run:
         return data if isinstance(data, dict) and all(isinstance(part, dict) for part in data.values()) else None
 
     @property
-    def by_this_code(self) -> bool:
-        """Whether the code that numbers come from is still what it was when the run was started."""
-        return bool(self.saved().get("code") == code_fingerprint(str(self.config().get("method"))))
+    def code(self) -> str:
+        """The code that it was started with, as `bomd.sources` tells it."""
+        return str(self.saved().get("code"))
 
     def result(self) -> dict[str, Any]:
         self.config()
@@ -183,8 +180,8 @@ def same_data(before: Data | None, now: Data) -> bool:
     return True
 
 
-def start(root: Path, config: Config, data: Data | None = None) -> Run:
-    """Make or find the directory of a run, and write down what it is made from."""
+def start(root: Path, config: Config, data: Data | None = None, code: str = "") -> Run:
+    """Make or find the directory of a run, and write down what it is made from: settings, data and code."""
     run = locate(root, config, data)
     if run.finished and data is None:
         return run
@@ -195,7 +192,7 @@ def start(root: Path, config: Config, data: Data | None = None) -> Run:
         now = {name: {key: state for key, state in part.items() if state is not None} for name, part in data.items()}
         saved["data"] = {name: known[name] | part for name, part in now.items()}
     if not run.finished:
-        saved |= {"format": FORMAT, "code": code_fingerprint(config.method), "config": config.to_dict()}
+        saved |= {"format": FORMAT, "code": code, "config": config.to_dict()}
     write_json(run.directory / "config.json", saved)  # also if it is finished: of several, the last asked for counts
     return run
 
@@ -266,46 +263,31 @@ class Stages:
     """All stages below one root; any number of processes may share it.
 
     Attributes:
-        method: Whose code counts beside that of this package, where it is from outside.
+        by: The modules whose code computes a stage that does not say so itself, such as the method's own.
     """
 
     root: Path
-    method: str = ""
+    by: tuple[str, ...] = ()
 
     def directory(self, name: str, *inputs: Any) -> Path:
         """Where the stage that these inputs determine is kept."""
         return self.root / f"{name}-{fingerprint(FORMAT, *inputs)}"
 
     @contextmanager
-    def enter(self, name: str, *inputs: Any) -> Iterator[Stage]:
-        """Hold the stage that these inputs determine; a second process waits until it is finished."""
-        directory = self.directory(name, code_fingerprint(self.method), *inputs)
+    def enter(self, name: str, *inputs: Any, by: tuple[str, ...] | None = None) -> Iterator[Stage]:
+        """Hold the stage that these inputs determine; a second process waits until it is finished.
+
+        Args:
+            name: In words.
+            inputs: All that its result depends on beside the code.
+            by: The modules that compute it, where several methods share it.
+        """
+        directory = self.directory(name, code_of(*(self.by if by is None else by)), *inputs)
         make_private(directory)
         with FileLock(directory / ".lock") if processes.first() else nullcontext():
             processes.wait()  # the others come in when the first holds the lock
             yield Stage(directory)
             processes.wait()
-
-
-def code_fingerprint(method: str = "") -> str:
-    """Changes with any line of the code that decides about numbers, so that a new method never gets old results.
-
-    Args:
-        method: Its own file counts, too, where it is from outside this package.
-    """
-    own = outside.source(method) if outside.names(method) else ""
-    return fingerprint(_package_fingerprint(), own) if own else _package_fingerprint()
-
-
-@functools.cache
-def _package_fingerprint() -> str:
-    return _code_of(Path(__file__).parent)
-
-
-def _code_of(package: Path) -> str:
-    files = sorted(file for room in ROOMS for file in (package / room).rglob("*.py"))
-    files = [file for file in files if file.relative_to(package).as_posix() not in WITHOUT_NUMBERS]
-    return fingerprint(*(part for file in files for part in (str(file.relative_to(package)), file.read_text("utf-8"))))
 
 
 def measure_anew(at_once: int = 1) -> None:

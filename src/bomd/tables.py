@@ -78,7 +78,8 @@ class LabelTable:
                 raise InputError(f"Confirmed labels have shape {self.confirmed.shape}, labels {self.values.shape}.")
         _refuse_duplicates(self.ids, "id")
         _refuse_duplicates(np.asarray(self.classes, dtype=np.str_), "class")
-        wrong = ~(np.isnan(self.values) | ((self.values >= 0) & (self.values <= 1)))
+        wrong = self.values < 0
+        wrong |= self.values > 1
         if wrong.any():
             row, column = (int(index[0]) for index in np.nonzero(wrong))
             raise InputError(

@@ -13,10 +13,12 @@ import pytest
 from PIL import Image
 
 from bomd.audits.arrays import read_rates
-from bomd.audits.audit import Audit, audit, complete, plan
+from bomd.audits.audit import audit
 from bomd.audits.columns import names
 from bomd.audits.doubtful import doubtful_labels
 from bomd.audits.example import write_example
+from bomd.audits.found import Audit
+from bomd.audits.plan import complete, plan
 from bomd.cli import main
 from bomd.data.cells import harmless, original
 from bomd.errors import InputError
@@ -266,7 +268,7 @@ class TestRates:
             ("class,miss,false_alarm\nMass,0.5,0.5\n", "together are above"),
             ("class,miss,false_alarm\nMass,nan,\n", "miss is nan"),
             ("class,miss,false_alarm\nMass,,\n", "holds no rates"),
-            ("", "it needs class"),
+            ("", "is empty"),
         ],
     )
     def test_bad_rates_are_one_line(self, tmp_path: Path, text: str, message: str) -> None:
@@ -404,7 +406,7 @@ class TestTraining:
         (["labels.csv", "--size", "100000"], "at least 32 and at most 8192"),
         (["labels.csv", "--minutes", "nan"], "must be a number above 0"),
         (["labels.csv", "--probabilities", "gone.npy"], "Cannot read probabilities"),
-        (["labels.csv", "--rates", "gone.csv"], "Cannot read rates"),
+        (["labels.csv", "--rates", "gone.csv"], "Cannot read gone.csv"),
     ],
 )
 def test_mistakes_are_one_line(

@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 from bomd import exchange
-from bomd.audits.audit import Audit, audit
+from bomd.audits.audit import audit
+from bomd.audits.found import Audit
 from bomd.clean.opinion import form_opinion
 from bomd.exchange import EXCHANGES
 from bomd.experiments.records import LabelRecord

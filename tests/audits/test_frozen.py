@@ -14,7 +14,8 @@ from PIL import Image
 
 from bomd import runs
 from bomd.audits import frozen
-from bomd.audits.audit import Audit, audit
+from bomd.audits.audit import audit
+from bomd.audits.found import Audit
 from bomd.audits.frozen import plan_frozen
 from bomd.cli import main
 from bomd.experiments.experiment import Source

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from bomd.audits.given import read_given, read_records
+from bomd.audits.given import read_given
 from bomd.data.cells import harmless, original
-from bomd.data.label_files import read_table
+from bomd.data.label_files import read_table, read_verbatim
 from bomd.errors import InputError
 from bomd.tables import LabelTable
 
@@ -30,7 +30,7 @@ def make(root: Path, text: str, images: str = "a b c") -> Path:
 
 
 def read(root: Path, text: str, **options: object) -> object:
-    return read_given(make(root, text), root / "images", root / "work", **options)  # type: ignore[arg-type]
+    return read_given(make(root, text), root / "images", **options)  # type: ignore[arg-type]
 
 
 def test_given_characters_stay_where_they_were(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_given_characters_stay_where_they_were(tmp_path: Path) -> None:
     header = '\ufeffid,"Mass", Effusion ,remark'
     rows = ['a,1,0,"two\r\nlines"', '"b", 0 ,1,', "c,,1,-1.5"]
     text = header + "\r\n" + rows[0] + "\r\n\r\n" + "\r\n".join(rows[1:]) + "\r\n"
-    found = read_given(make(tmp_path, text), tmp_path / "images", tmp_path)
+    found = read_given(make(tmp_path, text), tmp_path / "images")
     assert found.labels.ids.tolist() == ["a", "b", "c"]
     written = found.records.beside(["x"], [["1"], ["2"], ["3"]])
     assert written == "\r\n".join([header + ",x", *(f"{row},{n}" for n, row in enumerate(rows, 1))]) + "\r\n"
@@ -46,9 +46,7 @@ def test_given_characters_stay_where_they_were(tmp_path: Path) -> None:
 
 def test_a_given_formula_is_not_run_and_nothing_else_changes(tmp_path: Path) -> None:
     """Our own reader gives the formula back."""
-    found = read_given(
-        make(tmp_path, "id,Mass,=x\na,1,=1+1\n'b',0, spaced \nc,1,-2\n", "a 'b' c"), tmp_path / "images", tmp_path
-    )
+    found = read_given(make(tmp_path, "id,Mass,=x\na,1,=1+1\n'b',0, spaced \nc,1,-2\n", "a 'b' c"), tmp_path / "images")
     written = found.records.beside(["new"], [["1"], ["2"], ["3"]])
     assert written.splitlines() == ["id,Mass,'=x,new", "a,1,'=1+1,1", "'b',0, spaced ,2", "c,1,-2,3"]
     (tmp_path / "again.csv").write_text(written)
@@ -56,7 +54,7 @@ def test_a_given_formula_is_not_run_and_nothing_else_changes(tmp_path: Path) -> 
 
 
 def test_semicolons_and_short_rows(tmp_path: Path) -> None:
-    found = read_given(make(tmp_path, "id;Mass;Effusion;note\na;1;0;x\nb;0;1\nc;1;0;\n"), tmp_path / "images", tmp_path)
+    found = read_given(make(tmp_path, "id;Mass;Effusion;note\na;1;0;x\nb;0;1\nc;1;0;\n"), tmp_path / "images")
     written = found.records.beside(["new"], [["1;2"], ["2"], ["3"]])
     assert list(csv.reader(io.StringIO(written), delimiter=";"))[1:3] == [
         ["a", "1", "0", "x", "1;2"],
@@ -72,7 +70,7 @@ def test_whatever_the_cells_hold_they_are_read_back(tmp_path_factory: pytest.Tem
     csv.writer(stream, quoting=csv.QUOTE_ALL).writerows([["id", "x", "y"], *rows])
     file = tmp_path_factory.mktemp("any") / "t.csv"
     file.write_bytes(stream.getvalue().encode())
-    records = read_records(file)
+    records = read_verbatim(file)[1]
     written = records.beside(["new"], [[str(place)] for place in range(len(rows))])
     lines = list(csv.reader(io.StringIO(written, newline="")))[1:]
     assert [list(map(original, line)) for line in lines] == [[*row, str(place)] for place, row in enumerate(rows)]
@@ -122,7 +120,7 @@ def test_bad_tables_are_one_clear_line(tmp_path: Path, text: str, message: str) 
 
 def test_rows_without_an_image_can_be_left_out(tmp_path: Path) -> None:
     file = make(tmp_path, "id,Mass,Effusion\na,1,0\ngone,1,1\nc,0,1\n")
-    found = read_given(file, tmp_path / "images", tmp_path / "work", skip_missing=True)
+    found = read_given(file, tmp_path / "images", skip_missing=True)
     assert found.labels.ids.tolist() == ["a", "c"]
     assert found.rows == (0, 2)
     assert found.missing == ("gone",)
@@ -131,24 +129,24 @@ def test_rows_without_an_image_can_be_left_out(tmp_path: Path) -> None:
 
 def test_tables_in_memory_and_on_disk_say_the_same(tmp_path: Path) -> None:
     file = make(tmp_path, "id,patient,Mass,Effusion\na,p,1,0\nb,q,,0.25\nc,q,0,1\n")
-    one = read_given(file, tmp_path / "images", tmp_path / "work").labels
+    one = read_given(file, tmp_path / "images").labels
     frame = pd.read_csv(file)
-    two = read_given(frame, tmp_path / "images", tmp_path / "work").labels
-    three = read_given(one, None, tmp_path / "work").labels
+    two = read_given(frame, tmp_path / "images").labels
+    three = read_given(one, None).labels
     for other in (two, three):
         assert other.ids.tolist() == one.ids.tolist()
         assert other.classes == one.classes
         assert other.groups.tolist() == one.groups.tolist()
         np.testing.assert_array_equal(other.values, one.values)
     with pytest.raises(InputError, match="pass images"):
-        read_given(frame, None, tmp_path / "work")
+        read_given(frame, None)
 
 
 def test_parquet_comes_out_as_text(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     frame = pd.read_csv(make(tmp_path, "id,Mass,Effusion\na,1,0\nb,0,1\n"))
     frame.to_parquet(tmp_path / "labels.parquet")
-    found = read_given(tmp_path / "labels.parquet", None, tmp_path / "work")
+    found = read_given(tmp_path / "labels.parquet", None)
     assert isinstance(found.labels, LabelTable)
     assert found.records.rows == ("a,1,0", "b,0,1")
 
@@ -159,7 +157,7 @@ def test_tables_that_excel_saves(tmp_path: Path, encoding: str) -> None:
     file = make(tmp_path, "")
     text = "id,Épanchement,remark\r\na,1,für später\r\nb,0,\r\nc,,€\r\n"
     file.write_bytes(text.encode(encoding))
-    found = read_given(file, tmp_path / "images", tmp_path / "work")
+    found = read_given(file, tmp_path / "images")
     assert found.labels.classes == ("Épanchement",)
     np.testing.assert_array_equal(found.labels.values[:, 0], [1, 0, np.nan])
     mark = "" if encoding == "utf-8" else "\ufeff"
@@ -174,7 +172,7 @@ def test_an_excel_workbook(tmp_path: Path) -> None:
         {"id": ["a", "b", "c"], "Mass": [1, 0, None], "Edema": [0.25, 1, 0], "remark": ["ä", "=1", None]}
     )
     frame.to_excel(book, index=False)
-    found = read_given(book, tmp_path / "images", tmp_path / "work")
+    found = read_given(book, tmp_path / "images")
     assert found.labels.classes == ("Mass", "Edema")
     np.testing.assert_array_equal(found.labels.values, np.array([[1, 0.25], [0, 1], [np.nan, 0]], np.float32))
     assert found.records.header == "id,Mass,Edema,remark"
@@ -184,8 +182,8 @@ def test_rows_that_repeat_an_id_can_be_left_out(tmp_path: Path) -> None:
     """The first row of an id counts; the others keep their place and get blanks."""
     file = make(tmp_path, "id,Mass\na,1\nb,0\na,0\nc,1\nb,1\n")
     with pytest.raises(InputError, match=r"'a' .*lines 2 and 4 \(2 ids are repeated\); keep .* with --drop-duplicates"):
-        read_given(file, tmp_path / "images", tmp_path / "work")
-    found = read_given(file, tmp_path / "images", tmp_path / "work", drop_duplicates=True)
+        read_given(file, tmp_path / "images")
+    found = read_given(file, tmp_path / "images", drop_duplicates=True)
     assert found.labels.ids.tolist() == ["a", "b", "c"]
     assert found.labels.values[:, 0].tolist() == [1, 0, 1]
     assert found.rows == (0, 1, 3)
@@ -198,4 +196,4 @@ def test_another_case_of_the_name_is_pointed_out(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"2 of 3 rows .*; 2 of them are there in other .* 'a\.png' for 'a\.PNG': write"
     ):
-        read_given(file, tmp_path / "images", tmp_path / "work")
+        read_given(file, tmp_path / "images")

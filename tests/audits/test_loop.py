@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from bomd.audits import kept
-from bomd.audits.audit import Audit, audit
+from bomd.audits.audit import audit
+from bomd.audits.found import Audit
 from bomd.review.decisions import FILE, Event, Journal
 from bomd.review.evidence import open_evidence
 from bomd.review.export import write_reviewed

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bomd.audits.given import read_records
 from bomd.audits.rewrite import Form, as_decided, cut_record, plain, rewrite
+from bomd.data.label_files import read_verbatim
 
 LISTED = Form("image", "labels", "|", (), ("Edema", "Mass", "No Finding"))
 
@@ -20,7 +20,7 @@ LISTED = Form("image", "labels", "|", (), ("Edema", "Mass", "No Finding"))
 def rewritten(tmp_path: Path, text: str, form: Form, **decided: dict[str, float | None]) -> str:
     file = tmp_path / "table.csv"
     file.write_bytes(text.encode())
-    return rewrite(read_records(file), form, {name.replace("_", "."): said for name, said in decided.items()})
+    return rewrite(read_verbatim(file)[1], form, {name.replace("_", "."): said for name, said in decided.items()})
 
 
 def test_cells_keep_their_column_order_separator_and_spelling(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_apostrophes_before_formulas_are_seen_through_and_kept(tmp_path: Path) -
     form = Form("image", "labels", "|", (), ("=x", "Mass"))
     decided: dict[str, dict[str, float | None]] = {"=a": {"=x": 1, "Mass": 0}, "b": {"=x": 1, "Mass": 0}}
     (tmp_path / "table.csv").write_text(text)
-    found = rewrite(read_records(tmp_path / "table.csv"), form, decided)
+    found = rewrite(read_verbatim(tmp_path / "table.csv")[1], form, decided)
     assert found == "image,labels\n'=a,'=x\nb,'=x\n"
 
 

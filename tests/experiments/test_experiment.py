@@ -13,6 +13,7 @@ from PIL import Image
 from bomd.config import Config, parse
 from bomd.errors import InputError
 from bomd.experiments import experiment
+from bomd.experiments.noise import add_noise
 from bomd.methods import METHODS
 from bomd.runs import Stages
 from bomd.tables import LabelTable
@@ -28,7 +29,7 @@ def config(**changes: Any) -> Config:
 def noise_of(tmp_path: Path, table: LabelTable | None = None, run_seed: int = 0, **noise: Any) -> Any:
     settings = config(noise=noise, seed=run_seed)
     table = experiment.read_labels(settings)["train"][0] if table is None else table
-    return experiment.add_noise(settings, table, Stages(tmp_path))
+    return add_noise(settings, table, Stages(tmp_path))
 
 
 def test_patients_in_both_sets_are_refused_or_held_out() -> None:

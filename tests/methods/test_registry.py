@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bomd import outside, runs
+from bomd import outside, runs, sources
 from bomd.config import parse
 from bomd.errors import InputError
 from bomd.experiments.experiment import make_method
@@ -104,12 +104,13 @@ def test_a_wrong_name_is_one_clear_line(here: Path, name: str, message: str) -> 
 
 
 def test_editing_it_makes_its_stages_new_and_those_of_no_other(here: Path) -> None:
-    before, others = runs.code_fingerprint(NAME), runs.code_fingerprint("bce")
-    assert before != others == runs.code_fingerprint()
+    sources._read.cache_clear()
+    before, others = (sources.code_of(METHODS.module(name)) for name in (NAME, "bce"))
     (here / "own_methods_of_a_test.py").write_text(OWN.replace("0.5", "0.6"))
-    assert runs.code_fingerprint(NAME) != before
-    assert runs.code_fingerprint("bce") == others
-    assert outside.source("nowhere.at_all:Gentle") == ""
+    sources._read.cache_clear()
+    assert sources.code_of(METHODS.module(NAME)) != before != others
+    assert sources.code_of(METHODS.module("bce")) == others
+    assert outside.file_of("nowhere.at_all") is None
 
 
 def test_its_records_can_be_read_where_it_is_not() -> None:

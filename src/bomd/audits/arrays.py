@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bomd.clean.rates import known_rates
+from bomd.data.cells import meaning
+from bomd.data.label_files import read_table
 from bomd.errors import InputError
 from bomd.tables import NO_FINDING, Floats, Text, rows_of
 
@@ -69,23 +69,18 @@ def read_rates(file: Path, classes: Sequence[str]) -> dict[str, dict[str, float]
             `false_alarm` (share of the absent ones that are labelled); a blank is not known.
         classes: That may occur.
     """
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"Cannot read rates from {file}: {' '.join(str(error).split())}") from error
-    lines = csv.DictReader(io.StringIO(text, newline=""))
-    if set(lines.fieldnames or ()) != set(COLUMNS):
-        headings = ", ".join(map(repr, lines.fieldnames or ())) or "none"
+    frame = read_table(file)
+    if set(frame.columns) != set(COLUMNS):
+        headings = ", ".join(map(repr, frame.columns)) or "none"
         raise InputError(f"{file} has the columns {headings}: it needs {', '.join(COLUMNS)}.")
     found: dict[str, dict[str, float]] = {}
-    for line in lines:
-        name = (line["class"] or "").strip()
-        if name in found:
-            raise InputError(f"{file} has two rows for {name!r}.")
-        try:
-            found[name] = {kind: float(cell) for kind in COLUMNS[1:] if (cell := (line[kind] or "").strip())}
-        except ValueError:
-            raise InputError(f"{file}: a rate of {name!r} is not a number.") from None
+    for name, *cells in frame[list(COLUMNS)].astype(str).itertuples(index=False, name=None):
+        if name.strip() in found:
+            raise InputError(f"{file} has two rows for {name.strip()!r}.")
+        rates = {kind: meaning(cell) for kind, cell in zip(COLUMNS[1:], cells, strict=True) if cell.strip()}
+        if None in rates.values():
+            raise InputError(f"{file}: a rate of {name.strip()!r} is not a number.")
+        found[name.strip()] = {kind: rate for kind, rate in rates.items() if rate is not None}
     if not any(found.values()):
         raise InputError(f"{file} holds no rates.")
     known_rates(found, classes)

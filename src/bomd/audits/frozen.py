@@ -52,7 +52,7 @@ class Frozen:
     def features(self, source: Source, stages: runs.Stages) -> Floats:
         """(N, F) of packed images, computed or continued or read."""
         images = Images(source.store, source.labels.ids, self.fabric.device, self.fabric.resident())
-        with stages.enter("features", images.fingerprint, self.fingerprint, self.fabric.key) as stage:
+        with stages.enter("features", images.fingerprint, self.fingerprint, self.fabric.key, by=(__name__,)) as stage:
             whole = stage.directory / "features.npy"
             if not stage.finished:
                 parts = self._parts(images, stage.directory)

@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bomd.audits.given import Given, Records, read_records
+from bomd.audits.given import Given
 from bomd.audits.rewrite import Form
 from bomd.data.datasets import folder
 from bomd.data.datasets.corrected import details_beside
-from bomd.data.label_files import kind_of
+from bomd.data.label_files import kind_of, read_verbatim
+from bomd.data.records import Records
 from bomd.errors import InputError
 from bomd.files import read_json, write_json, write_text
 from bomd.runs import Run
@@ -56,7 +57,7 @@ def find(directory: Path) -> Kept | None:
             suffix = str(facts["suffix"])
         except (KeyError, TypeError) as error:
             raise InputError(f"{directory / FORM} is damaged: {error}. Audit again.") from error
-        return Kept(read_records(directory / TABLE), form, suffix, details_beside(directory / TABLE))
+        return Kept(read_verbatim(directory / TABLE)[1], form, suffix, details_beside(directory / TABLE))
     if not (directory / "config.json").is_file():
         return None
     train = Run(directory).config().get("train", {})
@@ -65,16 +66,19 @@ def find(directory: Path) -> Kept | None:
 
 def _of_folder(train: dict[str, Any]) -> Kept | None:
     """The table that a recipe reads, as it is now."""
-    options = {name: value for name, value in train.items() if name in folder.describe.__annotations__}
+    options = {name: value for name, value in train.items() if name in folder.understand.__annotations__}
+    root = Path(str(train["root"]))
     try:
-        layout = folder.describe(**{**options, "root": Path(options["root"])})
+        file = folder.label_file(root, train.get("labels"))
+        if kind_of(file) in ("Parquet file", "Excel workbook"):  # no text to change cells of
+            return None
+        frame, records = read_verbatim(file)
+        layout = folder.understand(frame, file, folder.index_of(root, train.get("images")), **options)
     except InputError:  # moved or changed since: the labels of the run itself then have to do
-        return None
-    if kind_of(layout.file) in ("Parquet file", "Excel workbook"):  # no text to change cells of
         return None
     earlier = Path(str(train.get("labels_from", layout.file)))
     details = earlier if earlier.stem.endswith("-details") else details_beside(earlier)
-    return Kept(read_records(layout.file), form_of(layout), layout.file.suffix, details)
+    return Kept(records, form_of(layout), layout.file.suffix, details)
 
 
 def form_of(layout: folder.Layout) -> Form:

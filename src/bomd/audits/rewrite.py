@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bomd.audits.given import Records
-from bomd.data.cells import csv_line, harmless, original
-from bomd.data.datasets.folder import WORDS
+from bomd.data.cells import csv_line, harmless, meaning, original
+from bomd.data.records import Records
 from bomd.tables import NO_FINDING
 
 Changes = Callable[[Sequence[str], Mapping[str, float | None]], dict[int, str]]  # cells, decided -> new cells by place
@@ -146,10 +145,8 @@ def _spellings(cells: Sequence[str]) -> dict[float | None, str]:
 
 
 def _meaning(cell: str) -> float | None:
-    word = cell.strip().lower()
-    try:
-        number = WORDS[word] if word in WORDS else float(word)
-    except ValueError:
+    number = meaning(cell)
+    if number is None:
         return -1.0  # no label, and equal to none
     return None if np.isnan(number) else number
 

@@ -17,7 +17,7 @@ from bomd.experiments.records import LabelRecord
 from bomd.tables import Floats, Text
 
 if TYPE_CHECKING:
-    from bomd.audits.audit import Audit
+    from bomd.audits.found import Audit
 
 THUMBNAIL = 128  # pixels
 LONGEST = 60  # characters of an id or of labels in a line

@@ -18,13 +18,12 @@ from bomd.clean.heads import FOLDS, cross_fit_heads
 from bomd.clean.opinion import form_opinion
 from bomd.clean.rates import known_rates
 from bomd.config import Config
-from bomd.data import datasets
-from bomd.data.store import Store
-from bomd.experiments.evaluate import evaluate
+from bomd.data.datasets import DATASETS
 from bomd.experiments.experiment import Source, pack_images, skipped_images
-from bomd.experiments.records import REVIEWED, LabelRecord, choose_examples, save_predictions
-from bomd.files import write_json
+from bomd.experiments.records import LabelRecord
+from bomd.experiments.writing import write_run
 from bomd.methods.bomd_plus import as_flags
+from bomd.sources import code_of
 from bomd.tables import Floats, LabelTable, Text, rows_of
 
 Kind = Literal["features", "probabilities", "frozen"]  # where a run says how it was made, instead of a method
@@ -39,22 +38,22 @@ def given_values(values: Floats, ids: Text) -> Values:
     return lambda source, stages: np.asarray(values[rows_of(ids, source.labels.ids)])
 
 
-def run_untrained(config: Config, values: Values, root: Path) -> runs.Run:
+def run_untrained(config: Config, labels: LabelTable, values: Values, root: Path) -> runs.Run:
     """Judge labels by what is given, and leave a run directory like any other.
 
     Args:
-        config: Its `train` names the labels; its method is the kind of the values.
+        config: All settings; its method is the kind of the values.
+        labels: What is judged, with their images.
         values: Features, or probabilities of the classes, once images are packed.
         root: As for `bomd.experiments.experiment.run`.
     """
     started = time.time()
-    this = runs.start(root, config)
+    this = runs.start(root, config, code=code_of(__name__, "bomd.data.store"))
     if this.finished:
         progress.say(f"{this.directory} is finished already; delete it to run again")
         return this
-    labels, dataset = datasets.read(config.train, "train")
     stages = runs.Stages(root / "stages")
-    source = pack_images(labels, dataset, config, stages, torch.device("cpu"))
+    source = pack_images(labels, DATASETS["folder"], config, stages, torch.device("cpu"))
     given, own = source.labels, values(source, stages)
     if config.method != "probabilities":
         scores, neighbours = judge_by_features(own, given, config.seed)
@@ -75,7 +74,8 @@ def run_untrained(config: Config, values: Values, root: Path) -> runs.Run:
         scores=scores,
     )
     notes = [note, *opinion.reasons, *skipped_images({"train": source})]
-    _write(this, record, source.store, config, started, notes)
+    facts = {"notes": notes, "seconds": round(time.time() - started, 1), "images_presented": 0}
+    write_run(this, config, record, source.store, facts, runs.environment("cpu", started))
     return this
 
 
@@ -85,24 +85,3 @@ def judge_by_features(features: Floats, given: LabelTable, seed: int) -> tuple[F
     lengths = np.linalg.norm(features, axis=1, keepdims=True)
     unit = features / np.where(lengths > 0, lengths, np.float32(1))
     return scores, nearest_images(unit[:, None], min(NEIGHBOURS, len(given) - 1)).indices
-
-
-def _write(this: runs.Run, record: LabelRecord, store: Store, config: Config, started: float, notes: list[str]) -> None:
-    """All files of a run; what nobody trained or tested is empty."""
-    record.save(this.directory / "labels.npz")
-    choose_examples(record, store, config.seed, REVIEWED).save(this.directory / "examples.npz")
-    save_predictions(this.directory / "predictions.npz", {}, {})
-    runs.write_lines(this.directory / "metrics.jsonl", [])
-    runs.remember_images(this, store.directory, store.size, store.fingerprint)
-    write_json(this.directory / "environment.json", runs.environment("cpu", started))
-    facts = {
-        "format": runs.FORMAT,
-        "name": config.name,
-        "method": config.method,
-        "seed": config.seed,
-        "notes": notes,
-        "images": {"train": len(record.given)},
-        "seconds": round(time.time() - started, 1),
-        "images_presented": 0,
-    }
-    write_json(this.directory / "result.json", facts | evaluate(record, {}, {}, config.minimum_positives))

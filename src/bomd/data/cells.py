@@ -1,4 +1,4 @@
-"""Cells of tables that spreadsheets open: text that one would run as a formula gets an apostrophe before it."""
+"""Cells of tables: what a label in one means, and how text is kept from being run as a formula by a spreadsheet."""
 
 from __future__ import annotations
 
@@ -6,10 +6,35 @@ import csv
 import io
 import re
 from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 # What a spreadsheet takes for the start of a formula, also in East Asian width, or skips before one.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+WORDS = {"": np.nan, "na": np.nan, "nan": np.nan, "true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+
+
+def meaning(cell: str) -> float | None:
+    """The number that a cell of a label column stands for: NaN for unknown, None for text that is no number."""
+    word = cell.strip().lower()
+    try:
+        return WORDS[word] if word in WORDS else float(word)
+    except ValueError:
+        return None
+
+
+def numbers_of(column: pd.Series[Any]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """(N) numbers of a column, and (N) which cells are none; each different cell is understood once."""
+    codes, cells = pd.factorize(column, use_na_sentinel=False)
+    found = ["" if pd.isna(cell) else str(cell) for cell in cells]
+    meant = [meaning(cell) for cell in found]
+    with np.errstate(over="ignore"):
+        values = np.asarray([np.nan if number is None else number for number in meant]).astype(np.float32)
+    return values[codes], np.asarray([number is None for number in meant], dtype=np.bool_)[codes]
 
 
 def harmless(cell: str) -> str:

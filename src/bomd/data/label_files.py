@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import codecs
 import csv
-import gzip
-import io
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,17 +14,16 @@ import pandas as pd
 
 from bomd import progress
 from bomd.data.cells import original
-from bomd.data.compact import read_compactly
+from bomd.data.records import SAVE, UTF_8, Records, as_records, opened, read_separated
 from bomd.errors import InputError
 
 WORKBOOK = ".xlsx"
 TABLES = (".csv", ".tsv", ".parquet", WORKBOOK)
-UTF_8, WINDOWS = "utf-8-sig", "cp1252"
+WINDOWS = "cp1252"
 LARGEST_WORKBOOK = 1 << 30  # bytes of a workbook, unpacked
 
 _MARKS = {codecs.BOM_UTF8: UTF_8, codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _PIECE = 1 << 20  # bytes that are looked at together
-_SAVE = "save it as CSV in UTF-8"
 
 
 def read_table(file: Path) -> pd.DataFrame:
@@ -35,34 +31,56 @@ def read_table(file: Path) -> pd.DataFrame:
 
     An apostrophe that keeps a spreadsheet from running a cell as a formula is no part of the cell.
     """
-    frame = read_cells(file)
-    return frame.drop(columns=[name for name in frame if not name or str(name).startswith("Unnamed: ")])
+    return named(read_cells(file))
 
 
-def read_cells(file: Path) -> pd.DataFrame:
-    """All columns of a file as text; a blank is ""."""
-    kind = kind_of(file)
-    if kind == "Excel workbook":
-        frame = _read_workbook(file)
-    elif kind == "Parquet file":
-        frame = _read_parquet(file)
-    else:
-        frame = _read_separated(file, kind)
-    frame.columns = pd.Index([original(str(name).strip()) for name in frame.columns])
-    if not len(frame):
-        raise InputError(f"{file} has a header but no rows.")
+def read_verbatim(file: Path) -> tuple[pd.DataFrame, Records]:
+    """The same, and the text that it was read from; a file without text has the one that it would have as a CSV."""
+    frame, records = _read(file, verbatim=True)
+    return named(understood(frame, str(file))), as_records(frame) if records is None else records
+
+
+def read_cells(file: Path, *, least: int = 1) -> pd.DataFrame:
+    """All columns of a file as text; a blank is "".
+
+    Args:
+        file: A CSV, TSV, Parquet or Excel file.
+        least: Rows that it must have.
+    """
+    return understood(_read(file)[0], str(file), least)
+
+
+def understood(frame: pd.DataFrame, where: str, least: int = 1) -> pd.DataFrame:
+    """A table of text without the apostrophes that keep a spreadsheet from running a cell as a formula."""
+    if len(frame) < least:
+        raise InputError(f"{where} has a header but no rows.")
+    names = [original(str(name).strip()) for name in frame.columns]
+    name, count = Counter(filter(None, names)).most_common(1)[0] if any(names) else ("", 0)
+    if count > 1:
+        raise InputError(f"{where} has {count} columns called {name!r}; rename one.")
+    frame = frame.set_axis(names, axis="columns")
     return frame.assign(**{str(name): _originals(frame[name]) for name in frame})
 
 
-def read_text(file: Path) -> tuple[str, str]:
-    """All text of a separated file, and its encoding."""
-    encoding = _text_encoding(file, kind_of(file))
-    try:
-        return file.read_bytes().decode(encoding), encoding
-    except OSError as error:
-        raise InputError(f"Cannot read {file}: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file} is damaged {encoding.upper()}: {_SAVE}.") from error
+def as_text(frame: pd.DataFrame) -> pd.DataFrame:
+    """Every cell as the text that a CSV would have; what is missing is blank."""
+    return frame.astype("string").fillna("").astype(str)
+
+
+def named(frame: pd.DataFrame) -> pd.DataFrame:
+    """The columns that have a name."""
+    return frame.drop(columns=[name for name in frame if not name or str(name).startswith("Unnamed: ")])
+
+
+def _read(file: Path, *, verbatim: bool = False) -> tuple[pd.DataFrame, Records | None]:
+    """Every table of labels is read here, once."""
+    kind = kind_of(file)
+    if kind == "Excel workbook":
+        return _read_workbook(file), None
+    if kind == "Parquet file":
+        return _read_parquet(file), None
+    encoding = _text_encoding(file, kind)
+    return read_separated(file, separator_of(file, encoding), encoding, verbatim=verbatim)
 
 
 def kind_of(file: Path) -> str:
@@ -95,7 +113,7 @@ def kind_of(file: Path) -> str:
 def encoding_of(file: Path) -> str:
     """How the text of a file, compressed with gzip or not, is encoded: UTF-8, UTF-16 or else Windows-1252."""
     try:
-        with _opened(file) as stream:
+        with opened(file) as stream:
             start = stream.read(4096)
             for mark, encoding in _MARKS.items():
                 if start.startswith(mark):
@@ -111,7 +129,13 @@ def encoding_of(file: Path) -> str:
                 return WINDOWS
     except (OSError, EOFError) as error:
         raise InputError(f"Cannot read {file}: {getattr(error, 'strerror', None) or error}.") from error
-    raise InputError(f"{file} is neither UTF-8, UTF-16 nor Windows-1252: {_SAVE}.")
+    raise InputError(f"{file} is neither UTF-8, UTF-16 nor Windows-1252: {SAVE}.")
+
+
+def guess_in_words(file: Path) -> str:
+    """A remark where the encoding of a table is a guess."""
+    guessed = file.is_file() and kind_of(file) == "text" and encoding_of(file) == WINDOWS
+    return " (not UTF-8, so read as Windows-1252: save it as UTF-8 if names look wrong)" if guessed else ""
 
 
 def separator_of(file: Path, encoding: str | None = None) -> str:
@@ -122,7 +146,7 @@ def separator_of(file: Path, encoding: str | None = None) -> str:
     except OSError as error:
         raise InputError(f"Cannot read {file}: {error.strerror}.") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{file} is no text in UTF-8: {_SAVE}.") from error
+        raise InputError(f"{file} is no text in UTF-8: {SAVE}.") from error
     if not head.strip():
         raise InputError(f"{file} is empty.")
     try:
@@ -135,55 +159,20 @@ def separator_of(file: Path, encoding: str | None = None) -> str:
         raise InputError(f"{file} starts with a line that names no column.")
     if len(pieces[separator]) < 2:
         raise InputError(f"{file} has one column, {names[0]!r}: separate columns by comma, semicolon or tab.")
-    _refuse_doubled(names, file)
     return separator
-
-
-def explain(error: Exception, file: Path, encoding: str, separator: str) -> InputError:
-    """Why a separated file cannot be read, by line where one is to blame."""
-    if isinstance(error, OSError) and not isinstance(error, UnicodeError):
-        return InputError(f"Cannot read {file}: {error.strerror or 'it is damaged'}.")
-    if isinstance(error, UnicodeError):
-        return InputError(f"{file} is no text in {encoding.removesuffix('-sig').upper()}: {_SAVE}.")
-    if "No columns to parse" in str(error):
-        return InputError(f"Cannot read {file}: it is empty.")
-    if "EOF inside string" in str(error):
-        return InputError(f"Cannot read {file}: a quotation mark is never closed.")
-    try:
-        with io.TextIOWrapper(_opened(file), encoding=encoding, newline="") as stream:
-            rows = csv.reader(stream, delimiter=separator)
-            width = len(next(rows))
-            for cells in rows:
-                if len(cells) > width:
-                    problem = f"line {rows.line_num} has {len(cells)} cells, but the header has {width}"
-                    return InputError(f"Cannot read {file}: {problem}.")
-    except (OSError, EOFError, ValueError, StopIteration, csv.Error):
-        pass  # what follows says as much as is known
-    return InputError(f"Cannot read {file}: it is no table with separated columns, or it is damaged.")
-
-
-def _read_separated(file: Path, kind: str) -> pd.DataFrame:
-    encoding = _text_encoding(file, kind)
-    separator = separator_of(file, encoding)
-    try:
-        with warnings.catch_warnings():  # rows longer than the header would only be warned about, and cut
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            return read_compactly(file, separator, encoding)
-    except (OSError, ValueError, pd.errors.ParserWarning) as error:  # pandas raises ValueErrors
-        raise explain(error, file, encoding, separator) from error
 
 
 def _text_encoding(file: Path, kind: str) -> str:
     if kind == "compressed file":
         raise InputError(f"{file} is compressed: unpack it.")
     if kind != "text":
-        raise InputError(f"{file} is {'an' if kind[0] in 'Eo' else 'a'} {kind}, not text: {_SAVE}.")
+        raise InputError(f"{file} is {'an' if kind[0] in 'Eo' else 'a'} {kind}, not text: {SAVE}.")
     return encoding_of(file)
 
 
 def _read_parquet(file: Path) -> pd.DataFrame:
     try:
-        return pd.read_parquet(file).astype("string").fillna("").astype(str)
+        return as_text(pd.read_parquet(file))
     except ImportError as error:
         raise InputError(f"{file} is Parquet, which needs pyarrow (pip install pyarrow).") from error
     except Exception as error:  # pyarrow raises many kinds
@@ -194,7 +183,7 @@ def _read_workbook(file: Path) -> pd.DataFrame:
     """The first sheet of an Excel workbook."""
     with zipfile.ZipFile(file) as archive:
         if sum(member.file_size for member in archive.infolist()) > LARGEST_WORKBOOK:
-            raise InputError(f"{file} unpacks to more than {LARGEST_WORKBOOK:,} bytes: {_SAVE}.")
+            raise InputError(f"{file} unpacks to more than {LARGEST_WORKBOOK:,} bytes: {SAVE}.")
     try:
         with warnings.catch_warnings(), pd.ExcelFile(file, engine="openpyxl") as workbook:
             warnings.simplefilter("ignore")  # openpyxl's remarks about styles
@@ -204,13 +193,12 @@ def _read_workbook(file: Path) -> pd.DataFrame:
         remedy = "pip install openpyxl, or save it as CSV in UTF-8"
         raise InputError(f"{file} is an Excel workbook, which needs openpyxl: {remedy}.") from error
     except Exception as error:  # openpyxl raises nearly anything
-        raise InputError(f"Cannot read {file}: it is no sound Excel workbook; {_SAVE}.") from error
+        raise InputError(f"Cannot read {file}: it is no sound Excel workbook; {SAVE}.") from error
     if len(sheets) > 1:
         progress.say(f"{file} has {len(sheets)} sheets; the first, {sheets[0]!r}, is read.")
     if not len(cells):
         raise InputError(f"{file} is empty.")
     names = [str(name).strip() for name in cells.iloc[0]]
-    _refuse_doubled([name for name in names if name], file)
     rows = cells.iloc[1:].set_axis(names, axis="columns")
     return rows[(rows != "").any(axis=1)].reset_index(drop=True)
 
@@ -218,19 +206,6 @@ def _read_workbook(file: Path) -> pd.DataFrame:
 def _originals(column: pd.Series[str]) -> pd.Series[str]:
     guarded = {cell: original(cell) for cell in column.unique() if cell.startswith("'")}
     return column.astype(str).replace(guarded) if guarded else column
-
-
-def _refuse_doubled(names: Sequence[str], file: Path) -> None:
-    name, count = Counter(names).most_common(1)[0] if names else ("", 0)
-    if count > 1:
-        raise InputError(f"{file} has {count} columns called {name!r}; rename one.")
-
-
-def _opened(file: Path) -> BinaryIO:
-    stream: BinaryIO = file.open("rb")
-    start = stream.read(2)
-    stream.seek(0)
-    return gzip.GzipFile(fileobj=stream) if start == b"\x1f\x8b" else stream  # type: ignore[return-value]
 
 
 def _decodes(stream: BinaryIO, encoding: str, *, no_zeros: bool = False) -> bool:

@@ -30,9 +30,11 @@ from bomd.data.growing import IMAGES, JOURNAL, Part, disk_errors
 from bomd.data.images import Chunk, Pixels, cores, fit_square, read_chunks
 from bomd.errors import InputError
 from bomd.files import fingerprint, make_private, read_arrays, read_json, write_arrays, write_json
+from bomd.sources import code_of
 from bomd.tables import LabelTable, Text, rows_of
 
 FORMAT = 1
+READING = "bomd.data.images"  # what it and its imports say about reading and resizing is part of what was packed
 Render = Callable[[Text, int], Pixels]
 Sources = dict[str, NDArray[Any]]  # columns of N values that change when a source image changes
 
@@ -90,10 +92,10 @@ def pack(
 ) -> Store:
     """Decode the images of a table into a packed store, or reopen the one that is already there.
 
-    A finished store is returned as it is when ids, size and the name, length and time of every source file
-    are the same, after the checksums of all its images were compared; else the images are packed into a directory
-    beside it. Interrupted at any moment, the same call goes on and ends with the same bytes. Two processes that
-    pack into one directory take turns.
+    A finished store is returned as it is when ids, size, the name, length and time of every source file, and the code
+    that reads and resizes them, are the same, after the checksums of all its images were compared; else the images
+    are packed into a directory beside it. Interrupted at any moment, the same call goes on and ends with the same
+    bytes. Two processes that pack into one directory take turns.
 
     Args:
         table: Which images, in this order; `paths` are their files unless they are rendered.
@@ -115,7 +117,8 @@ def pack(
         raise InputError(f"Cannot pack with {workers} processes; give at least 1.")
     directory = Path(directory)
     sources = file_state(table) if render is None else _rendered_sources(table.ids, size, render)
-    request = fingerprint(FORMAT, size, table.ids, *sources.values())
+    rules = code_of(READING if render is None else render.__module__)
+    request = fingerprint(FORMAT, rules, size, table.ids, *sources.values())
     finished = _finished(directory, request, skip_broken)
     if finished is None and _holds_others(directory, request):
         progress.say(
@@ -127,7 +130,7 @@ def pack(
         return finished
     with _one_at_a_time(directory):
         if _finished(directory, request, skip_broken) is None:  # another process may just have packed it
-            _pack(table, directory, size, sources, request, render, workers, skip_broken)
+            _pack(table, directory, size, sources, request, render, workers, skip_broken, rules)
     return open_store(directory)
 
 
@@ -201,6 +204,7 @@ def _pack(
     render: Render | None,
     workers: int | None,
     skip_broken: bool,
+    rules: str,
 ) -> None:
     if (directory / _FACTS).exists():
         for name in (IMAGES, _INDEX, _FACTS):  # in this order, so that what is left never looks complete
@@ -210,7 +214,7 @@ def _pack(
     keys = {}
     for start in range(0, N, step):
         columns = [column[start : start + step] for column in (table.ids, *sources.values())]
-        keys[start] = fingerprint(FORMAT, size, start, *columns)
+        keys[start] = fingerprint(FORMAT, rules, size, start, *columns)
     checksums = np.zeros(N, dtype=np.uint32)
     original_sizes = np.zeros((N, 2), dtype=np.int32)
     broken: dict[int, str] = {}

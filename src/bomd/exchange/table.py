@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bomd.data.cells import csv_line, harmless
+from bomd.data.cells import csv_line, harmless, numbers_of
 from bomd.data.datasets import folder
 from bomd.data.label_files import read_table
 from bomd.errors import InputError
@@ -162,18 +162,15 @@ def _texts(frame: pd.DataFrame, column: str) -> Text:
 def _numbers(frame: pd.DataFrame, column: str, where: str) -> Floats:
     """(N) numbers of one column; a blank is NaN, and anything else an error that says where."""
     cells = frame[column]
-    parsed = pd.to_numeric(cells, errors="coerce")
-    values = np.asarray(parsed.to_numpy(dtype=np.float64, na_value=np.nan))
-    blank = np.asarray([str(cell).strip().lower() in ("", "nan", "none", "<na>") for cell in cells])
-    wrong = np.isnan(values) & ~blank | np.isinf(values)
+    values, no_number = numbers_of(cells)
+    wrong = no_number | np.isinf(values)
     if wrong.any():
         row = int(np.argmax(wrong))
         hint = f"if it is not a class, {folder.CLASSES}, or the folder of the images (--set images=DIR)"
         raise InputError(
             f"{where}: {short(str(cells.iloc[row]))} in column {column!r}, row {row + 1} is no label; {hint}."
         )
-    with np.errstate(over="ignore"):
-        return values.astype(np.float32)
+    return values
 
 
 def _booleans(frame: pd.DataFrame, where: str) -> NDArray[np.bool_]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from bomd.data.datasets.corrected import Corrections
 from bomd.methods.base import Prepared
 from bomd.tables import Flags, LabelTable
 
@@ -16,6 +17,16 @@ def after_noise(noisy: LabelTable, before: LabelTable) -> LabelTable:
         return noisy
     values = np.where(before.confirmed, before.values, noisy.values)
     return replace(noisy, values=values, confirmed=before.confirmed)
+
+
+def decided_note(labels: LabelTable, decided: Corrections | None = None) -> str:
+    """How many labels people decided on, and where that stands, for a reader of the run."""
+    confirmed = np.zeros(0, np.bool_) if labels.confirmed is None else labels.confirmed
+    where = "" if decided is None else f" ({decided.file.name})"
+    return (
+        f"{int(confirmed.sum())} labels of {int(confirmed.any(axis=1).sum())} images are as people decided{where}: "
+        "they are learnt as they are and never flagged."
+    )
 
 
 def keep_confirmed(prepared: Prepared, given: LabelTable) -> Prepared:

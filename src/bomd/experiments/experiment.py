@@ -1,12 +1,13 @@
-"""One run from images and noisy labels to clean-set numbers: `run(config)` is the whole path on one page."""
+"""One run from images and noisy labels to clean-set numbers: `run` reads, `run_on` is the whole path on one page."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,19 +19,18 @@ from bomd.data import datasets
 from bomd.data.batches import Images
 from bomd.data.datasets import nih_google
 from bomd.data.datasets.corrected import Corrections, details_beside
-from bomd.data.noise import NOISES, NoisyLabels, within
+from bomd.data.images import Pixels
 from bomd.data.split import split_by_patient
 from bomd.data.store import Store, pack
 from bomd.errors import InputError
-from bomd.experiments.confirmed import after_noise, keep_confirmed
-from bomd.experiments.evaluate import evaluate
-from bomd.experiments.inputs import state_of, without_copies, without_shared_patients
-from bomd.experiments.records import REVIEWED, SUSPECTS, choose_examples, label_record, save_predictions
-from bomd.files import write_json
+from bomd.experiments.confirmed import after_noise, decided_note, keep_confirmed
+from bomd.experiments.inputs import code_of_run, state_of, without_copies, without_shared_patients
+from bomd.experiments.noise import add_noise, plan_noise
+from bomd.experiments.records import label_record
+from bomd.experiments.writing import write_run
 from bomd.learn.engine import History, fit, predict
 from bomd.learn.logs import DEFAULT, find_loggers, log_history
 from bomd.measure.metrics import classification, mean_auc
-from bomd.measure.space import save_sample
 from bomd.measure.thresholds import choose_thresholds
 from bomd.methods import METHODS
 from bomd.methods.base import Context, Method, NoiseLevel
@@ -40,11 +40,12 @@ from bomd.networks.abnormality import share_abnormality
 from bomd.networks.backbone import Network
 from bomd.networks.device import Device, make_fabric
 from bomd.seeds import derive
-from bomd.tables import NO_FINDING, LabelTable
-from bomd.typed import arguments, convert, nearest
+from bomd.tables import NO_FINDING, LabelTable, Text
+from bomd.typed import arguments
 
 HELD_OUT = "validation"  # the name under which held-out patients appear among the test sets
 BEFORE_NOISE = "validation before noise"  # the same patients with the labels before noise was added on purpose
+HANDED = "handed"  # in `train`, what labels were that nobody can read again: they were handed over, see `run_on`
 NOBODY_HELD_OUT = 'fit.select = "best" needs held-out patients, and validation is 0: the last epoch was kept.'
 NO_SCORE = 'fit.select = "best": no epoch could be scored on the held-out patients, so the last one was kept.'
 
@@ -58,10 +59,25 @@ class Source:
 
 
 def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFAULT) -> runs.Run:
-    """Do one experiment, or what is left of it, and return its directory.
+    """Read the data that a recipe names, and do its experiment; arguments as for `run_on`."""
+    find_loggers(loggers)
+    tables = read_labels(config)
+    return run_on(config, tables, read_decided(config, tables["train"][0]), root, loggers)
+
+
+def run_on(
+    config: Config,
+    tables: Mapping[str, tuple[LabelTable, datasets.Dataset]],
+    decided: Corrections | None = None,
+    root: Path = Path("runs"),
+    loggers: Sequence[str] = DEFAULT,
+) -> runs.Run:
+    """Do one experiment, or what is left of it, on data that are read already, and return its directory.
 
     Args:
-        config: All settings.
+        config: All settings; its `train` and `test` are written down and not looked at.
+        tables: The labels of the training set, under "train", and of every test set.
+        decided: What people decided about the training labels.
         root: Where run directories, packed images and finished stages are kept.
         loggers: Viewers to write the course of training for; see `bomd.learn.logs`.
     """
@@ -69,11 +85,9 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
     find_loggers(loggers)
     method = make_method(config)
     fabric = make_fabric(config.device)
-    tables = read_labels(config)
-    decided = read_decided(config, tables["train"][0])
     check(config, method, tables["train"][0], decided)
     rehearse(config, {name: table for name, (table, _) in tables.items()}, fabric)
-    stages = runs.Stages(root / "stages", config.method)
+    stages, code = runs.Stages(root / "stages", (METHODS.module(config.method),)), code_of_run(config.method)
     labels_of = with_decided(config, tables, decided)
     data, sources = state_of(labels_of), {}
     if not processes.agreed(runs.locate(root, config, data).finished):
@@ -81,9 +95,9 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
             sources = {name: pack_images(*tables[name], config, stages, fabric.device) for name in tables}
         data = state_of(labels_of, {name: source.store for name, source in sources.items()})
     with processes.first_before_others():
-        this = runs.start(root, config, data)
+        this = runs.start(root, config, data, code)
     if processes.agreed(this.finished):
-        older = "" if this.by_this_code else " by other code than today's"
+        older = "" if this.code == code else " by other code than today's"
         progress.say(f"{this.directory} is finished already{older}; delete it to run again")
         return this
     progress.say(f"{config.method}, seed {config.seed}: {this.directory}")
@@ -96,7 +110,8 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
     notes = []
     if decided is not None:
         labels = decided.over(labels, decided_only=noise is not None)
-        notes.append(decided.note(labels.take(kept)))
+    if labels.confirmed is not None:
+        notes.append(decided_note(labels.take(kept), decided))
         if type(method).loss is not Method.loss or type(method).step is not Method.step:
             notes.append(
                 f"While it trains, {config.method} may weigh these labels, too, or mix its own guess into them."
@@ -129,8 +144,10 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
         scores = predict(method, networks, views[name]).numpy()
         return with_joint_classes(LabelTable(truths[name].ids, given.classes, scores), truths[name])
 
-    inputs = (config.to_dict(), images.fingerprint, prepared.targets, prepared.weights, str(fabric.device))
-    with stages.enter("classifier", *inputs) as stage:
+    settings = (config.method, config.settings, config.rates, config.fit, config.seed, level, fabric.key)
+    labels_of_all = (given.classes, given.values, given.groups, given.confirmed, validation.ids, validation.values)
+    inputs = (images.fingerprint, prepared.targets, prepared.weights)
+    with stages.enter("classifier", *settings, *labels_of_all, *inputs) as stage:
         networks, history = fit(
             method,
             images,
@@ -153,23 +170,8 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
         return this
 
     record = label_record(given, prepared, noise, own, known)
-    record.save(this.directory / "labels.npz")
-    runs.remember_images(this, train.store.directory, train.store.size, train.store.fingerprint)
-    space = prepared.space
-    if space is not None:
-        labels = record.clean or record.given
-        save_sample(this.directory / "space.npz", space.descriptors, space.vectors, labels, config.seed)
-    most = SUSPECTS if truths else REVIEWED  # where nobody is tested, people go through what is flagged
-    choose_examples(record, train.store, config.seed, most).save(this.directory / "examples.npz")
-    save_predictions(this.directory / "predictions.npz", truths, predictions)
-    runs.write_lines(this.directory / "metrics.jsonl", [*prepared.history, *history])
-    environment = runs.environment(device_name(fabric), started)
-    write_json(this.directory / "environment.json", environment)
+    course = [*prepared.history, *history]
     facts = {
-        "format": runs.FORMAT,
-        "name": config.name,
-        "method": config.method,
-        "seed": config.seed,
         "settings": in_use(config.method, config.settings),
         "notes": [
             *prepared.notes,
@@ -178,22 +180,36 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
             *selection_notes(config, history),
             *skipped_images({"train": train, **sources}),
         ],
-        "images": {"train": len(given), **{name: len(truth) for name, truth in truths.items()}},
-        "seconds": round(sum(epoch["seconds"] for epoch in (*prepared.history, *history)), 1),
-        "images_presented": sum(epoch["images"] for epoch in (*prepared.history, *history)),
+        "seconds": round(sum(epoch["seconds"] for epoch in course), 1),
+        "images_presented": sum(epoch["images"] for epoch in course),
     }
-    numbers = evaluate(record, truths, predictions, config.minimum_positives, space, config.seed)
-    model.save(
-        this.directory / "model",
-        method.deployed(networks),
-        given.classes,
-        config.images.size,
-        thresholds=choose_thresholds(truths[HELD_OUT], predictions[HELD_OUT]) if len(validation) else None,
-        metrics=card.summarise(numbers["tests"]),
-        **card.facts_of(config, facts["images"]),
+
+    def save_model(numbers: dict[str, Any]) -> None:
+        images = {"train": len(given), **{name: len(truth) for name, truth in truths.items()}}
+        model.save(
+            this.directory / "model",
+            method.deployed(networks),
+            given.classes,
+            config.images.size,
+            thresholds=choose_thresholds(truths[HELD_OUT], predictions[HELD_OUT]) if len(validation) else None,
+            metrics=card.summarise(numbers["tests"]),
+            **card.facts_of(config, images),
+        )
+        log_history(this.directory, course, loggers)
+
+    write_run(
+        this,
+        config,
+        record,
+        train.store,
+        facts,
+        runs.environment(device_name(fabric), started),
+        truths=truths,
+        predictions=predictions,
+        history=course,
+        space=prepared.space,
+        save_model=save_model,
     )
-    log_history(this.directory, [*prepared.history, *history], loggers)
-    write_json(this.directory / "result.json", facts | numbers)
     processes.wait()
     return this
 
@@ -314,12 +330,18 @@ def pack_images(
     table: LabelTable, dataset: datasets.Dataset, config: Config, stages: runs.Stages, device: torch.device
 ) -> Source:
     """Decode every image once; the store is shared by all runs that use the same images at the same size."""
-    render = dataset.render
+    draw = dataset.render
+    if draw is not None:
+
+        @wraps(draw)
+        def render(ids: Text, size: int) -> Pixels:
+            return np.asarray(draw(ids, size, device=device).cpu().numpy())
+
     store = pack(
         table,
         stages.directory("images", table.ids, table.paths, config.images.size),
         config.images.size,
-        render=None if render is None else lambda ids, size: render(ids, size, device=device).cpu().numpy(),
+        render=None if draw is None else render,
         skip_broken=config.images.skip_broken,
     )
     return Source(table.select(store.ids) if store.broken else table, store)
@@ -332,52 +354,6 @@ def skipped_images(sources: Mapping[str, Source]) -> list[str]:
         for name, source in sources.items()
         if source.store.broken
     ]
-
-
-def plan_noise(config: Config, table: LabelTable) -> Callable[[], NoisyLabels] | None:
-    """The recipe's noise, checked and ready to be drawn; nothing where the recipe asks for none.
-
-    Beside the arguments of its kind, `only` names the origin of the rows that it falls on, and `share` the part
-    of the patients.
-    """
-    options = dict(config.noise)
-    kind = convert(options.pop("kind", "none"), str, "noise.kind")
-    if kind == "none":
-        if options:
-            raise InputError(f"noise: {next(iter(options))!r} is set, but 'kind' is not.")
-        return None
-    if kind not in NOISES:
-        raise InputError(f"noise: unknown kind {kind!r}.{nearest(kind, [*NOISES, 'none'])}")
-    origin, share = options.pop("only", None), options.pop("share", 1.0)
-    seed = derive(config.seed, "noise")
-    draw = partial(NOISES[kind], table=table, seed=seed)
-    chosen = arguments(draw, options, "noise")
-    exposed = np.ones(len(table), dtype=np.bool_)
-    if origin is not None:
-        exposed = np.zeros_like(exposed) if table.origins is None else table.origins == origin
-        if not exposed.any():
-            known = [] if table.origins is None else np.unique(table.origins).tolist()
-            raise InputError(f"noise.only: no training image comes from {origin!r}. There are: {known}.")
-    if not 0 < convert(share, float, "noise.share") <= 1:
-        raise InputError(f"noise.share must be above 0 and at most 1, not {share}.")
-    if share < 1:
-        rows = np.flatnonzero(exposed)
-        kept, _ = split_by_patient(table.take(rows), share, seed)
-        exposed[rows[kept]] = False
-    return partial(within, exposed, table, lambda part: NOISES[kind](table=part, seed=seed, **chosen))
-
-
-def add_noise(config: Config, table: LabelTable, stages: runs.Stages) -> NoisyLabels | None:
-    """Draw the recipe's noise once per seed; every method and stage then reads the same file."""
-    draw = plan_noise(config, table)
-    if draw is None:
-        return None
-    with stages.enter("noise", table.ids, table.values, config.noise, config.seed) as stage:
-        path = stage.directory / "noise.npz"
-        if not stage.finished:
-            draw().save(path)
-            stage.finish()
-        return NoisyLabels.load(path)
 
 
 def _certain(table: LabelTable) -> LabelTable:

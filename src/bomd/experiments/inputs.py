@@ -13,10 +13,17 @@ from numpy.typing import NDArray
 from bomd.data.store import Store, file_state
 from bomd.errors import InputError
 from bomd.files import fingerprint
+from bomd.methods import METHODS
 from bomd.runs import Data
+from bomd.sources import code_of
 from bomd.tables import LabelTable, Text
 
 _WAY_OUT = "Set hold_out_test_patients = true to drop them from training."
+
+
+def code_of_run(method: str) -> str:
+    """Changes with the code that the numbers of a run come from: reading, noise, packing and the method."""
+    return code_of(METHODS.module(method), "bomd.data.datasets", "bomd.data.noise", "bomd.data.store")
 
 
 def state_of(tables: Mapping[str, LabelTable], stores: Mapping[str, Store] | None = None) -> Data:

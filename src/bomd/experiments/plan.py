@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from bomd.config import Config, load
 from bomd.errors import InputError
+from bomd.experiments.inputs import code_of_run
 from bomd.experiments.recorded import Record
 from bomd.measure.significance import show_seconds
 from bomd.methods import METHODS
@@ -84,7 +85,7 @@ def announce(configs: Sequence[Config], finished: Mapping[int, Run], jobs: int) 
         finished: Runs that need not be done, by their place in the list.
     """
     left = [config for place, config in enumerate(configs) if place not in finished]
-    older = sum(not run.by_this_code for run in finished.values())
+    older = sum(run.code != code_of_run(configs[place].method) for place, run in finished.items())
     first = f"{len(configs)} runs, of which {len(finished)} are finished already"
     first += f", {older} by other code than today's: delete them to run them again" if older else ""
     if not left:

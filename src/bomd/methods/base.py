@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,8 +12,6 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bomd.clean.neighbours import Neighbours
-from bomd.clean.rates import Known
 from bomd.config import FitSettings
 from bomd.data.batches import Images
 from bomd.learn.engine import Batch, History, Learner, fit
@@ -21,6 +20,10 @@ from bomd.networks.device import Device
 from bomd.runs import Stages
 from bomd.seeds import derive
 from bomd.tables import Flags, Floats, LabelTable, Opinion
+
+if TYPE_CHECKING:  # so that methods which clean nothing do not depend on how labels are cleaned
+    from bomd.clean.neighbours import Neighbours
+    from bomd.clean.rates import Known
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,7 @@ def train_plainly(train: LabelTable, context: Context, epochs: int | None = None
     """
     settings = replace(context.fit, select="last", epochs=context.fit.epochs if epochs is None else epochs)
     inputs = (context.images.fingerprint, train.values, settings, context.seed, context.fabric.key)
-    with context.stages.enter("cross-entropy", *inputs) as stage:
+    with context.stages.enter("cross-entropy", *inputs, by=(__name__,)) as stage:
         (network,), history = fit(
             Method(),
             context.images,

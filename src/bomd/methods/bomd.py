@@ -317,7 +317,7 @@ def _fit_once(
         inputs: all that the outcome depends on beside images, settings, seed and device.
     """
     common = (context.images.fingerprint, settings, context.seed, context.fabric.key)
-    with context.stages.enter(name, *common, *inputs) as stage:
+    with context.stages.enter(name, *common, *inputs, by=(__name__, type(learner).__module__)) as stage:
         if not stage.finished:
             networks, history = fit(
                 learner,

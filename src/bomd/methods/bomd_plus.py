@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -23,8 +22,7 @@ from bomd.describe.labelspace import embed
 from bomd.errors import InputError
 from bomd.learn.engine import History
 from bomd.methods.base import Context, Method, Prepared
-from bomd.methods.crossfit import cross_fit, weighted_cross_entropy
-from bomd.networks.backbone import Network
+from bomd.methods.crossfit import cross_fit, logits_and_features, weighted_cross_entropy
 from bomd.seeds import derive
 from bomd.tables import Flags, Floats, LabelTable, Opinion
 
@@ -139,7 +137,7 @@ class BomdPlus(Method):
         if self.evidence == "descriptors":
             return self._judge_by_descriptors(train, context, settings)
         both, fold_of, history = cross_fit(
-            train, context, self.folds, settings=settings, score=_logits_and_features, depends=("logits and features",)
+            train, context, self.folds, settings=settings, score=logits_and_features, depends=("logits and features",)
         )
         count = len(train.classes)
         return both[:, :count], both[:, count:], fold_of, history
@@ -156,7 +154,7 @@ class BomdPlus(Method):
             settings=settings,
             targets=posterior.truth if self.soften else train.values,
             weights=posterior.weight[:, None] / max(float(posterior.weight.mean()), 1e-6),
-            score=_logits_and_features,
+            score=logits_and_features,
             depends=("logits and features", "again"),
         )
         count = len(train.classes)
@@ -195,8 +193,3 @@ class BomdPlus(Method):
 def as_flags(opinion: Opinion) -> Flags:
     """An image is flagged where half a label or more is expected to be wrong; lower scores are more suspect."""
     return Flags(opinion.ids, opinion.expected >= 0.5, 0.5 - opinion.expected, 0.5 - opinion.wrong)
-
-
-def _logits_and_features(networks: Sequence[Network], images: Tensor) -> Tensor:
-    features = networks[0].features(images)
-    return torch.cat([networks[0].head(features), features], dim=1)

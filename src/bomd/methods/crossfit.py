@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from bomd.data.split import split_by_patient
 from bomd.files import read_arrays, read_json, write_arrays, write_json
 from bomd.learn.engine import History, Learner, Score, fit, predict
 from bomd.methods.base import Context, Method
+from bomd.networks.backbone import Network
 from bomd.seeds import derive
 from bomd.tables import Floats, LabelTable
 
@@ -52,6 +54,7 @@ def cross_fit(
     fold_of = split_into_folds(train, folds, derive(context.seed, "folds"))
     settings = replace(settings or context.fit, select="last")
     values = train.values if targets is None else targets
+    by = [type(learner or Method()).__module__, *([score.__module__] if score is not None else [])]
     parts: list[Floats] = []
     history: History = []
     for number in range(folds):
@@ -65,7 +68,7 @@ def cross_fit(
             context.fabric.key,
         )
         inputs += () if weights is None else (weights,)
-        with context.stages.enter("fold", *inputs, *depends) as stage:
+        with context.stages.enter("fold", *inputs, *depends, by=(__name__, *by)) as stage:
             path = stage.directory / "scores.npz"
             if not stage.finished:
                 if weights is not None:
@@ -111,6 +114,12 @@ def weighted_cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor) -> 
     clean = torch.where(known, targets, torch.zeros_like(targets))
     entries = clean * F.softplus(-logits) + (1 - clean) * F.softplus(logits)
     return (entries * known * weights).sum() / known.sum().clamp(min=1)
+
+
+def logits_and_features(networks: Sequence[Network], images: Tensor) -> Tensor:
+    """(B, C + F) what the first network says and what it says it from; here, where nothing cleans labels."""
+    features = networks[0].features(images)
+    return torch.cat([networks[0].head(features), features], dim=1)
 
 
 def split_into_folds(table: LabelTable, folds: int, seed: int) -> NDArray[np.intp]:

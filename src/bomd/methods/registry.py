@@ -57,6 +57,13 @@ class Registry(MutableMapping[str, "type[Method]"]):
     def __len__(self) -> int:
         return len(self._places)
 
+    def module(self, name: str) -> str:
+        """The module that a method is written in; nothing is imported to find that out."""
+        place = self._places.get(name, name)
+        if isinstance(place, str):
+            return place.partition(":")[0] if place is name else ROOM + place.partition(":")[0]
+        return place.__module__
+
     def outline(self, name: str) -> type:
         """A class with a method's docstring, `variant_of` and constructor, but of which no object can be of use.
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from bomd import config as settings
 from bomd.config import Config
+from bomd.data.datasets import DATASETS
 from bomd.data.datasets.corrected import details_beside, digest_of
 from bomd.errors import InputError
 from bomd.experiments import experiment
-from bomd.files import write_text
+from bomd.experiments.experiment import HANDED
+from bomd.files import fingerprint, write_text
 from bomd.methods import METHODS
 from bomd.reports.report import write_report
 from bomd.review.evidence import only_run
@@ -61,17 +62,19 @@ def retrain(place: Path, output: Path | None = None, held_out: float | None = No
     folder.mkdir(parents=True, exist_ok=True)
     reviewed, table = write_reviewed(run, folder / "reviewed.csv")
     config = _config_of(run)
-    labels = details_beside(table).resolve()
-    if "labels_from" in config.train:  # what the run learnt from beside the decisions of people is learnt from again
-        labels = (folder / "labels.csv").resolve()
-        write_text(labels, as_table(reviewed, None))
-        write_text(details_beside(labels), details_beside(table).read_text(encoding="utf-8"))
-    train = _found_again(config.train, run) | {"labels_from": str(labels), "labels_digest": digest_of(labels)}
     share = held_out or config.validation or HELD_OUT
-    config = replace(config, name=f"{config.name}-{FOLDER}", validation=share, train=train)
+    config = replace(config, name=f"{config.name}-{FOLDER}", validation=share)
     config = _with_fewer_neighbours(config, int((1 - share) * len(reviewed.labels)) - 1)
     shared = run.resolve().parents[2]  # where the run's packed images are, unless it was moved
-    done = experiment.run(config, shared if (shared / "stages").is_dir() else folder / "runs")
+    root = shared if (shared / "stages").is_dir() else folder / "runs"
+    if HANDED in config.train:  # all labels of such a run are in its record
+        tables = {"train": (reviewed.given, DATASETS["folder"])}
+        fixed = reviewed.corrections(details_beside(table))
+        state = fingerprint(config.train[HANDED], fixed.values, fixed.confirmed)
+        config = replace(config, train=config.train | {HANDED: state})
+        done = experiment.run_on(config, tables, fixed, root)
+    else:
+        done = _run_again(config, reviewed, table, root)
     page = write_report([done], folder / "report.html")
     return Retrained(done, _copy_model(done, folder), page, reviewed)
 
@@ -84,12 +87,15 @@ def _config_of(run: Path) -> Config:
     return settings.parse(saved, METHODS, str(run / "config.json"))
 
 
-def _found_again(train: dict[str, Any], run: Path) -> dict[str, Any]:
-    """Where the labels are, also if the folder of the audit was moved with its tables."""
-    tables = run.resolve().parents[2] / "tables"
-    there = Path(str(train.get("root", ""))) / str(train.get("labels", ""))
-    moved = train.get("dataset") == "folder" and not there.exists() and (tables / there.name).is_file()
-    return train | {"root": str(tables)} if moved else train
+def _run_again(config: Config, reviewed: Reviewed, table: Path, root: Path) -> Run:
+    """Read the data of a recipe once more, and beside them what people decided."""
+    labels = details_beside(table).resolve()
+    if "labels_from" in config.train:  # what the run learnt from beside the decisions of people is learnt from again
+        labels = table.with_name("labels.csv").resolve()
+        write_text(labels, as_table(reviewed, None))
+        write_text(details_beside(labels), details_beside(table).read_text(encoding="utf-8"))
+    train = config.train | {"labels_from": str(labels), "labels_digest": digest_of(labels)}
+    return experiment.run(replace(config, train=train), root)
 
 
 def _with_fewer_neighbours(config: Config, most: int) -> Config:

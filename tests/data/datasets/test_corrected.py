@@ -11,6 +11,7 @@ from PIL import Image
 from bomd.data import datasets
 from bomd.data.datasets.corrected import DETAILS, correct, digest_of, mark_confirmed, read_corrections
 from bomd.errors import InputError
+from bomd.experiments.confirmed import decided_note
 from bomd.tables import LabelTable
 
 TABLE = LabelTable(np.array(["a", "b", "c"]), ("Mass", "Edema"), np.array([[0, 1], [1, 0], [1, 1]], dtype=np.float32))
@@ -90,7 +91,7 @@ def test_details_say_which_labels_people_decided_on(tmp_path: Path) -> None:
     assert np.array_equal(everything.confirmed, found.confirmed)
     assert found.over(TABLE, decided_only=True).values.tolist() == [[0, 1], [1, 0], [1, 1]]
     assert found.over(TABLE.select(["c", "a"])).values.tolist() == [[1, 0], [0, 1]]
-    assert found.note(TABLE).startswith("1 labels of 1 images are as people decided (reviewed.csv)")
+    assert decided_note(everything, found).startswith("1 labels of 1 images are as people decided (reviewed.csv)")
 
 
 def test_without_details_what_differs_was_decided(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from bomd.data import datasets
 from bomd.data.datasets import mixture, phantom
 from bomd.data.datasets.classes import NIH
 from bomd.errors import InputError
-from bomd.experiments.experiment import add_noise, read_labels
+from bomd.experiments.experiment import read_labels
+from bomd.experiments.noise import add_noise
 from bomd.methods import METHODS
 from bomd.runs import Stages
 from bomd.tables import LabelTable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -83,12 +84,13 @@ def read_corrections(source: Mapping[str, Any], labels: LabelTable, where: str) 
 
 def _read_own_form(options: Mapping[str, Any], classes: Sequence[str], file: Path) -> LabelTable:
     """A table with the columns of the folder's own one; a class that no row lists any more is nowhere."""
-    chosen = {name: value for name, value in options.items() if name not in ("dataset", "labels", "split", "seed")}
-    chosen = {name: value for name, value in chosen.items() if name not in CORRECTIONS}
-    if not set(chosen.get("classes", ())) <= set(read_table(file).columns):
+    known = inspect.signature(folder.describe).parameters
+    chosen = arguments(folder.describe, {name: value for name, value in options.items() if name in known}, "train")
+    index, frame = folder.index_of(chosen.pop("root"), chosen.pop("images", None)), read_table(file)
+    if not set(chosen.get("classes") or ()) <= set(frame.columns):
         del chosen["classes"]  # they are listed in a column, and not all of them need occur in it
-    chosen = arguments(folder.describe, chosen, "train") | {"labels": file}
-    labels, layout = folder.read(**chosen), folder.describe(**chosen)
+    layout = folder.understand(frame, file, index, **{name: chosen[name] for name in chosen if name != "labels"})
+    labels = folder.labels_of(layout)
     gone = [] if layout.label_column is None else [name for name in classes if name not in labels.classes]
     labelled = np.where(np.isnan(labels.values).all(axis=1), np.nan, 0)
     values = np.column_stack([labels.values, *([labelled] * len(gone))])

@@ -13,9 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bomd.data.cells import harmless, original
-from bomd.data.datasets.folder import WORDS
-from bomd.data.label_files import read_table
+from bomd.data.cells import harmless, numbers_of, original
+from bomd.data.label_files import read_cells, read_table
 from bomd.errors import InputError
 from bomd.tables import Floats, LabelTable, Text, rows_of
 
@@ -74,14 +73,6 @@ class Corrections:
         chosen, confirmed = (self.confirmed if decided_only else self.named)[rows], self.confirmed[rows]
         return replace(table, values=np.where(chosen, self.values[rows], table.values), confirmed=confirmed)
 
-    def note(self, table: LabelTable) -> str:
-        """How many labels of these images are confirmed, for a reader of the run."""
-        confirmed = self.confirmed[rows_of(self.ids, table.ids)]
-        return (
-            f"{int(confirmed.sum())} labels of {int(confirmed.any(axis=1).sum())} images are as people decided "
-            f"({self.file.name}): they are learnt as they are and never flagged."
-        )
-
 
 def correct(table: LabelTable, path: Path, digest: str | None = None) -> LabelTable:
     """Take the labels of a file for the images and classes that it names; all others stay as they are."""
@@ -137,23 +128,11 @@ def mark_confirmed(table: LabelTable, path: Path) -> LabelTable:
 
 def read_details(path: Path) -> pd.DataFrame:
     """A file of details as text; it may have no lines."""
-    try:
-        frame = pd.read_csv(path, dtype=str, keep_default_na=False, index_col=False, encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise InputError(f"Cannot read {path}: {' '.join(str(error).split())}") from error
+    frame = read_cells(path, least=0)
     absent = [name for name in DETAILS if name not in frame.columns]
     if absent:
         raise InputError(f"{path} has no column {absent[0]!r}: write it anew with `bomd decisions`.")
-    return frame.map(original)
-
-
-def confirmed_details(table: LabelTable) -> str:
-    """The confirmed labels of a table as a file of details, without who decided on them and when."""
-    assert table.confirmed is not None
-    return details_text(
-        [str(table.ids[row]), table.classes[column], "", f"{table.values[row, column]:g}", "", "", "0"]
-        for row, column in np.argwhere(table.confirmed)
-    )
+    return frame
 
 
 def details_text(lines: Iterable[Sequence[str]]) -> str:
@@ -228,11 +207,8 @@ def _heading(name: str, frame: pd.DataFrame) -> str | None:
 
 
 def _numbers(cells: pd.Series[str], path: Path, name: str) -> Floats:
-    words = cells.str.strip().str.lower()
-    texts = words.replace({word: str(value) for word, value in WORDS.items()})
-    numbers = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float32)
-    blank = words.isin([word for word, value in WORDS.items() if np.isnan(value)]).to_numpy()
-    wrong = ~blank & ~((numbers >= 0) & (numbers <= 1))
+    numbers, no_number = numbers_of(cells)
+    wrong = no_number | (numbers < 0) | (numbers > 1)
     if wrong.any():
         raise InputError(f"{path}: {cells.to_numpy()[wrong][0]!r} in column {name!r} is no label from 0 to 1.")
-    return np.where(blank, np.nan, numbers).astype(np.float32)
+    return numbers

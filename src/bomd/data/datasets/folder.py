@@ -17,9 +17,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bomd.data.datasets.layout import check_folder
+from bomd.data.cells import meaning, numbers_of
+from bomd.data.datasets.layout import check_folder, seen_from
 from bomd.data.image_files import ImageIndex, told
-from bomd.data.label_files import TABLES, WINDOWS, WORKBOOK, encoding_of, kind_of, read_table
+from bomd.data.label_files import TABLES, WORKBOOK, guess_in_words, read_table
 from bomd.data.split import split_by_patient
 from bomd.errors import InputError
 from bomd.progress import say
@@ -35,7 +36,6 @@ _SPLIT = ("split", "set", "subset", "partition")
 _LABELS = ("labels", "label", "findinglabels", "findings", "finding", "classes", "class", "diagnosis")
 _NO_CLASS = ("age", "patientage", "sex", "patientsex", "gender", "patientgender", "followup", "fold", *_ID)
 _SPLIT_NAMES = {"training": "train", "val": "validation", "valid": "validation", "dev": "validation"}
-WORDS = {"": np.nan, "na": np.nan, "nan": np.nan, "true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 _MOST_CLASSES = 1000  # more than that is a column of something else
 
 
@@ -84,7 +84,7 @@ class Layout:
         form = "one column each" if self.label_column is None else f"listed in {self.label_column}"
         between = f" with {self.delimiter} between" if self.delimiter else ""
         lines = [
-            f"labels: {len(self.frame)} rows of {self.file}{_in_windows(self.file)}",
+            f"labels: {len(self.frame)} rows of {self.file}{guess_in_words(self.file)}",
             f"images: {len(self.images.paths)} files in {self.images.folder}",
             f"id: {self.id_column}; patient: {patient}; split: {split}",
             f"{len(self.classes)} classes, {form}{between}: {', '.join(self.classes)}",
@@ -134,17 +134,23 @@ def read(
     columns = (id_column, label_column, patient_column, split_column)
     layout = describe(root, labels, images, classes, *columns, delimiter)
     for line in layout.summary():
-        say(line, "table")
+        say(line)
     ids = _texts(layout, layout.id_column)
     first = first_rows(ids)
     if len(first) < len(ids) and not drop_duplicates:
         raise InputError(f"{duplicates(layout, ids)}; keep the first row of each with drop_duplicates = true.")
     if len(first) < len(ids):
         say(f"{len(ids) - len(first)} rows repeat an id and are left out.")
-        layout, ids = replace(layout, frame=layout.frame.iloc[first].reset_index(drop=True)), ids[first]
-    patients = None if layout.patient_column is None else _texts(layout, layout.patient_column)
-    table = LabelTable(ids, layout.classes, _values(layout), _find_images(ids, layout), patients)
+        layout = replace(layout, frame=layout.frame.iloc[first].reset_index(drop=True))
+    table = labels_of(layout)
     return table if split is None else table.take(_rows_of_split(table, layout, split, seed))
+
+
+def labels_of(layout: Layout) -> LabelTable:
+    """The labels of a table that was read and understood, with the image of every row."""
+    ids = _texts(layout, layout.id_column)
+    patients = None if layout.patient_column is None else _texts(layout, layout.patient_column)
+    return LabelTable(ids, layout.classes, _values(layout), _find_images(ids, layout), patients)
 
 
 def first_rows(ids: Text) -> NDArray[np.intp]:
@@ -173,11 +179,30 @@ def describe(
     delimiter: str | None = None,
 ) -> Layout:
     """How `read` understands a folder with these arguments."""
-    root = check_folder(root)
-    file = _label_file(root, labels)
+    file = label_file(root, labels)
     frame = read_table(file)
-    default = root / "images" if (root / "images").is_dir() else root
-    index = ImageIndex(default if images is None else check_folder(_seen_from(root, images)))
+    columns = (id_column, label_column, patient_column, split_column)
+    return understand(frame, file, index_of(root, images), classes, *columns, delimiter)
+
+
+def understand(
+    frame: pd.DataFrame,
+    file: Path,
+    index: ImageIndex,
+    classes: Sequence[str] | None = None,
+    id_column: str | None = None,
+    label_column: str | None = None,
+    patient_column: str | None = None,
+    split_column: str | None = None,
+    delimiter: str | None = None,
+) -> Layout:
+    """What the columns of a table are, given that it and the folder of its images were read; arguments as for `read`.
+
+    Args:
+        frame: Its columns as text.
+        file: Where it stands, or a word for it, for those who read errors.
+        index: The images.
+    """
     names = [str(name) for name in frame.columns]
     for given in (id_column, label_column, patient_column, split_column):
         if given is not None and given not in names:
@@ -210,23 +235,18 @@ def describe(
     return Layout(file, frame, index, *special, delimiter, columns, chosen, unused)
 
 
-def _in_windows(file: Path) -> str:
-    """A remark where the encoding of a table is a guess."""
-    guessed = kind_of(file) == "text" and encoding_of(file) == WINDOWS
-    return " (not UTF-8, so read as Windows-1252: save it as UTF-8 if names look wrong)" if guessed else ""
+def index_of(root: Path, images: Path | None = None) -> ImageIndex:
+    """The images of a folder; arguments as for `read`."""
+    root = check_folder(root)
+    default = root / "images" if (root / "images").is_dir() else root
+    return ImageIndex(default if images is None else check_folder(seen_from(root, images)))
 
 
-def _seen_from(root: Path, path: Path) -> Path:
-    """The path under the root if it exists there, else as it is."""
-    try:
-        return root / path if (root / path).exists() else Path(path)
-    except OSError as error:  # a name longer than any file's
-        raise InputError(f"Cannot look for {str(path)[:80]!r}: {error.strerror}.") from error
-
-
-def _label_file(root: Path, labels: Path | None) -> Path:
+def label_file(root: Path, labels: Path | None = None) -> Path:
+    """The table of a folder; arguments as for `read`."""
+    root = check_folder(root)
     if labels is not None:
-        file = _seen_from(root, labels)
+        file = seen_from(root, labels)
         if not file.is_file():
             raise InputError(f"No label file {labels}, neither here nor in {root}.")
         return file
@@ -295,7 +315,10 @@ def _choose_classes(chosen: Sequence[str], known: Sequence[str], where: str) -> 
 def _values(layout: Layout) -> Floats:
     """(N, C) labels; each different cell is understood once, however often it occurs."""
     if layout.label_column is None:
-        return np.stack([_numbers(layout, name) for name in layout.class_columns], axis=1)
+        columns = np.empty((len(layout.frame), len(layout.class_columns)), dtype=np.float32)
+        for place, name in enumerate(layout.class_columns):  # one at a time: a large table fills the memory twice else
+            columns[:, place] = _numbers(layout, name)
+        return columns
     assert layout.delimiter is not None
     codes, cells = pd.factorize(layout.frame[layout.label_column])
     values = np.zeros((len(cells), len(layout.classes)), dtype=np.float32)
@@ -308,33 +331,23 @@ def _values(layout: Layout) -> Floats:
 
 
 def _numbers(layout: Layout, column: str) -> Floats:
-    codes, cells = pd.factorize(layout.frame[column])
-    numbers = np.empty(len(cells), dtype=np.float32)
-    for place, cell in enumerate(cells):
-        number = _number(str(cell))
-        if number is None or number < 0 or number > 1:
-            problem = "is not a number" if number is None else "is outside [0, 1]"
-            hint = f"if {column!r} is not a class, {CLASSES}"
-            if number == -1:
-                hint = "if -1 means uncertain, replace it by 0, 1, a probability or a blank"
-            line = int(np.argmax(codes == place)) + 2
-            where = f"column {column!r}, line {line} of {layout.file}"
-            raise InputError(f"Label {cell[:80]!r} in {where} {problem}; {hint}.")
-        numbers[place] = number
-    return numbers[codes]
-
-
-def _number(cell: str) -> float | None:
-    word = cell.strip().lower()
-    try:
-        return WORDS[word] if word in WORDS else float(word)
-    except ValueError:
-        return None
+    cells = layout.frame[column]
+    numbers, no_number = numbers_of(cells)
+    wrong = no_number | (numbers < 0) | (numbers > 1)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        problem = "is not a number" if no_number[row] else "is outside [0, 1]"
+        hint = f"if {column!r} is not a class, {CLASSES}"
+        if numbers[row] == -1:
+            hint = "if -1 means uncertain, replace it by 0, 1, a probability or a blank"
+        where = f"column {column!r}, line {row + 2} of {layout.file}"
+        raise InputError(f"Label {str(cells.iloc[row])[:80]!r} in {where} {problem}; {hint}.")
+    return numbers
 
 
 def _looks_like_a_class(column: pd.Series[str]) -> bool:
     """Whether most cells that are not blank hold a label; the few that do not are then reported as errors."""
-    counts = [(_number(str(cell)), int(count)) for cell, count in column.value_counts().items()]
+    counts = [(meaning(str(cell)), int(count)) for cell, count in column.value_counts().items()]
     filled = sum(count for number, count in counts if number is None or not np.isnan(number))
     labels = sum(count for number, count in counts if number is not None and -1 <= number <= 1)
     return filled > 0 and 2 * labels >= filled

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from bomd.data.cells import numbers_of
 from bomd.data.image_files import IMAGE_SUFFIXES
-from bomd.data.label_files import encoding_of, explain
+from bomd.data.label_files import encoding_of
+from bomd.data.records import opened, read_separated
 from bomd.errors import InputError
 from bomd.progress import say
 from bomd.tables import LabelTable
@@ -33,6 +36,14 @@ def check_folder(root: Path) -> Path:
     if not root.is_dir():
         raise InputError(f"There is no folder {root}: pass the folder that holds the dataset.")
     return root
+
+
+def seen_from(root: Path, path: Path) -> Path:
+    """The path under the root if it exists there, else as it is."""
+    try:
+        return root / path if (root / path).exists() else Path(path)
+    except OSError as error:  # a name longer than any file's
+        raise InputError(f"Cannot look for {str(path)[:80]!r}: {error.strerror}.") from error
 
 
 def find_file(folders: Sequence[Path], names: Sequence[str], remedy: str) -> Path:
@@ -60,27 +71,21 @@ def read_csv(path: Path, text: Sequence[str], numbers: Sequence[str] = ()) -> pd
         text: columns to read as text, empty cells as "".
         numbers: columns to read as float32, empty cells as NaN.
     """
-    kinds = dict.fromkeys(text, "str") | dict.fromkeys(numbers, "float32")
-    encoding = encoding_of(path)
-    try:
-        header = pd.read_csv(path, nrows=0, index_col=False, encoding=encoding).columns
-        absent = [name for name in kinds if name not in header]
-        if not absent:
-            return pd.read_csv(
-                path,
-                usecols=list(kinds),
-                dtype=kinds,
-                index_col=False,
-                encoding=encoding,
-                keep_default_na=False,
-                na_values={name: [""] for name in numbers},
-            )
-    except (OSError, ValueError, EOFError, zlib.error) as error:  # pandas' own errors are ValueErrors
-        raise explain(error, path, encoding, ",") from error
-    raise InputError(
-        f"{path} has no column {', '.join(map(repr, absent))}; its header starts with "
-        f"{', '.join(map(repr, header[:6]))}. Is it the right file?"
-    )
+    wanted = [*text, *numbers]
+    frame, _ = read_separated(path, ",", encoding_of(path), columns=wanted)
+    absent = [name for name in wanted if name not in frame]
+    if absent:
+        with io.TextIOWrapper(opened(path), encoding=encoding_of(path), newline="") as stream:
+            start = ", ".join(map(repr, next(csv.reader(stream), [])[:6]))
+        problem = f"has no column {', '.join(map(repr, absent))}; its header starts with {start}"
+        raise InputError(f"{path} {problem}. Is it the right file?")
+    found = {}
+    for name in numbers:
+        found[name], wrong = numbers_of(frame[name])
+        if wrong.any():
+            cell = str(frame[name].to_numpy()[wrong][0])[:80]
+            raise InputError(f"Cannot read {path}: {cell!r} in column {name!r} is not a number.")
+    return pd.DataFrame({name: frame[name].astype(str) for name in text} | found)
 
 
 def index_images(folders: Iterable[Path]) -> dict[str, str]:

@@ -1,0 +1,185 @@
+"""What an audit is about to do: everything read and checked once, and nothing written yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bomd import progress
+from bomd.audits.arrays import read_rates
+from bomd.audits.choose import SMALLEST, Choice, choose, explain
+from bomd.audits.found import FACTS, PAGE, TABLE
+from bomd.audits.given import Given, read_given
+from bomd.audits.stand_in import PICTURES, StandIn, at_most_one, find_stand_in
+from bomd.config import LARGEST_SIZE, Config, ImageSettings
+from bomd.data.images import read_image
+from bomd.data.verify import verify_tables
+from bomd.errors import InputError
+from bomd.experiments.experiment import HANDED
+from bomd.files import fingerprint, read_json
+from bomd.tables import NO_FINDING, LabelTable
+
+FEWEST = 4  # patients: two networks learn from two each
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What an audit is about to do; nothing has been written yet.
+
+    Attributes:
+        given: The table and its images.
+        labels: What is judged: the given labels, and "No Finding" where they do not have it.
+        output: Where everything will be written.
+        request: Changes with the labels, the images and the options.
+        choice: How to train; None where nothing is trained.
+        stand_in: What judges then.
+        rates: How often labels are wrong, by class, where somebody measured it.
+        notes: What a reader should know.
+    """
+
+    given: Given
+    labels: LabelTable
+    output: Path
+    request: str
+    choice: Choice | None
+    stand_in: StandIn | None
+    rates: dict[str, dict[str, float]]
+    seed: int
+    size: int
+    notes: tuple[str, ...]
+
+    def config(self) -> Config:
+        """The experiment; its labels are handed over, and `train` says what they are and not where to read them."""
+        train = {"dataset": "folder", "labels": Path(self.given.name).name, "images": str(self.given.folder)}
+        train[HANDED] = self.request
+        if self.choice is not None:
+            return replace(self.choice.config("audit", train, len(self.labels), self.seed), rates=self.rates)
+        assert self.stand_in is not None
+        return Config(
+            name="audit",
+            method=self.stand_in.kind,
+            seed=self.seed,
+            validation=0.0,
+            images=ImageSettings(size=self.size, skip_broken=True),
+            train=train,
+            fit=self.stand_in.fit,
+            rates=self.rates,
+        )
+
+
+def plan(
+    table: LabelTable | pd.DataFrame | str | Path,
+    images: str | Path | None = None,
+    *,
+    output: str | Path | None = None,
+    features: str | Path | None = None,
+    probabilities: str | Path | None = None,
+    backbone: str | None = None,
+    rates: str | Path | None = None,
+    size: int | None = None,
+    minutes: float | None = None,
+    seed: int = 0,
+    skip_missing: bool = False,
+    **layout: Any,
+) -> Plan:
+    """Read and check everything, and decide how to train; arguments as for `audit`."""
+    stem = Path(table).stem if isinstance(table, str | Path) else "labels"
+    place = Path(output) if output is not None else Path(f"{stem}-audit")
+    _check_free(place, table)
+    given = read_given(table, images, skip_missing=skip_missing, **layout)
+    labels, notes = complete(given.labels)
+    people, least = len(np.unique(labels.groups)), 2 if at_most_one(features, probabilities, backbone) else FEWEST
+    if people < least:
+        raise InputError(f"{given.name} shows {people} patients: others judge each of them, so {least} are needed.")
+    checks = verify_tables({"labels": labels}).checks
+    notes += [f"{check.name}: {check.message}" for check in checks if not check.ok]
+    notes += confirmed_note(labels)
+    notes += [f"{len(given.missing)} rows have no image and are left out."] if given.missing else []
+    notes += [f"{given.repeated} rows repeat an id and are left out."] if given.repeated else []
+    files = [Path(str(path)).stat() for path in labels.paths] if labels.paths is not None else []
+    state = np.asarray([(file.st_size, file.st_mtime_ns) for file in files])
+    request = fingerprint(labels.ids, list(labels.classes), labels.values, labels.groups, labels.paths, state, seed)
+    if labels.confirmed is not None:
+        request = fingerprint(request, labels.confirmed)
+    measured = {} if rates is None else read_rates(Path(rates), labels.classes)
+    request = fingerprint(request, measured) if measured else request
+    choice, stand_in = None, find_stand_in(given, labels, features, probabilities, backbone)
+    if stand_in is not None:
+        request = fingerprint(request, stand_in.key)
+    else:
+        request = fingerprint(request, size, minutes)
+        choice = _earlier_choice(place, request) or choose(len(labels), _largest(labels), minutes=minutes, size=size)
+        for line in explain(choice, len(labels)):
+            progress.say(line)
+    side = choice.size if choice is not None else size or (stand_in.side if stand_in is not None else PICTURES)
+    if not SMALLEST <= side <= LARGEST_SIZE:
+        raise InputError(f"--size is {side}, but images need at least {SMALLEST} and at most {LARGEST_SIZE} pixels.")
+    for note in notes:
+        progress.say(f"Note: {note}")
+    return Plan(given, labels, place, request, choice, stand_in, measured, seed, side, tuple(notes))
+
+
+def complete(labels: LabelTable) -> tuple[LabelTable, list[str]]:
+    """The labels with "No Finding" where no class is called so, and a note about it.
+
+    BoMD compares the positive labels of an image with its negative ones, so it could say nothing about an image
+    without a positive label, or about a set with one class. Where an image has no positive label and some are not
+    known, "No Finding" is not known either.
+    """
+    if NO_FINDING in labels.classes:
+        return labels, []
+    positive, unknown = (labels.values >= 0.5).any(axis=1), np.isnan(labels.values).any(axis=1)
+    nothing = np.where(positive, 0, np.where(unknown, np.nan, 1)).astype(np.float32)
+    values = np.concatenate([labels.values, nothing[:, None]], axis=1)
+    note = f'"{NO_FINDING}" was added as a class, so that images without a positive label can be judged too.'
+    confirmed = labels.confirmed
+    if confirmed is not None:  # it follows from the others, so that it is as certain as they are
+        settled = confirmed.all(axis=1) | (confirmed & (labels.values >= 0.5)).any(axis=1)
+        confirmed = np.column_stack([confirmed, settled])
+    return replace(labels, classes=(*labels.classes, NO_FINDING), values=values, confirmed=confirmed), [note]
+
+
+def confirmed_note(labels: LabelTable) -> list[str]:
+    """How many labels people decided on, if any."""
+    if labels.confirmed is None:
+        return []
+    images = int(labels.confirmed.any(axis=1).sum())
+    return [f"{int(labels.confirmed.sum())} labels of {images} images are as people decided: they are not questioned."]
+
+
+def _check_free(place: Path, table: Any) -> None:
+    """Refuse to write among files that are not of an audit, or over the given table."""
+    if place.exists() and not place.is_dir():
+        raise InputError(f"{place} is a file: pass another folder as --output.")
+    if place.is_dir() and any(place.iterdir()) and not (place / FACTS).is_file():
+        raise InputError(f"{place} holds files that are not of an audit: pass another folder as --output.")
+    if isinstance(table, str | Path) and Path(table).resolve() in ((place / TABLE).resolve(), (place / PAGE).resolve()):
+        raise InputError(f"{table} would be overwritten: audit the original, or pass another folder as --output.")
+
+
+def _earlier_choice(place: Path, request: str) -> Choice | None:
+    """What an interrupted audit of the same labels chose, since times never measure the same twice."""
+    if not (place / FACTS).is_file():
+        return None
+    facts = read_json(place / FACTS)
+    if not isinstance(facts, dict) or facts.get("request") != request or not facts.get("choice"):
+        return None
+    try:
+        return Choice(**facts["choice"])
+    except TypeError:
+        return None
+
+
+def _largest(labels: LabelTable) -> int:
+    """Side of the largest of a few images."""
+    sides = []
+    for path in labels.paths[:: max(1, len(labels) // 5)] if labels.paths is not None else []:
+        try:
+            sides.append(max(read_image(Path(str(path))).shape))
+        except InputError:
+            continue  # unreadable images are listed when all are packed
+    return max(sides, default=PICTURES)

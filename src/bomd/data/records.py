@@ -1,0 +1,171 @@
+"""A separated file, read once: its cells as columns and, where it is to be written again, its text to the last sign."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import pandas as pd
+
+from bomd.data.cells import csv_line, harmless
+from bomd.data.compact import gather
+from bomd.errors import InputError
+
+UTF_8 = "utf-8-sig"
+LONGEST = 1 << 24  # signs of a cell; more than that is the rest of a file after a stray quotation mark
+
+SAVE = "save it as CSV in UTF-8"
+_UNCLOSED = "a quotation mark is never closed"
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """A separated file as text.
+
+    Attributes:
+        header: The first record as it stands in the file, without its line end.
+        rows: All other records that are not blank, likewise.
+        width: Cells of the header.
+        widths: Cells of each row.
+        separator: Between cells.
+        newline: Between records.
+        mark: The byte order mark, or nothing.
+    """
+
+    header: str
+    rows: tuple[str, ...] = field(repr=False)
+    width: int
+    widths: tuple[int, ...] = field(repr=False)
+    separator: str
+    newline: str
+    mark: str
+
+    def text(self) -> str:
+        """The file."""
+        return self.mark + "".join(f"{line}{self.newline}" for line in (self.header, *self.rows))
+
+    def beside(self, header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+        """The file with more columns at the right; every given character stays what and where it was.
+
+        Only a row with a cell that a spreadsheet would run as a formula is written anew, with an apostrophe before it.
+        """
+        lines = [self._guarded(self.header) + self.separator + self._line(header)]
+        for row, width, added in zip(self.rows, self.widths, cells, strict=True):
+            lines.append(self._guarded(row) + self.separator * (1 + self.width - width) + self._line(added))
+        return self.mark + "".join(f"{line}{self.newline}" for line in lines)
+
+    def _guarded(self, record: str) -> str:
+        cells = next(csv.reader(io.StringIO(record, newline=""), delimiter=self.separator))
+        return record if all(harmless(cell) == cell for cell in cells) else self._line(cells)
+
+    def _line(self, cells: Sequence[str]) -> str:
+        return csv_line(map(harmless, cells), self.separator)
+
+
+def opened(file: Path) -> BinaryIO:
+    """The bytes of a file, unpacked where they are compressed with gzip."""
+    stream: BinaryIO = file.open("rb")
+    start = stream.read(2)
+    stream.seek(0)
+    return gzip.GzipFile(fileobj=stream) if start == b"\x1f\x8b" else stream  # type: ignore[return-value]
+
+
+def as_records(frame: pd.DataFrame) -> Records:
+    """A table that is no text file as the text that it would be."""
+    lines = [csv_line(frame.columns), *(csv_line(cells) for cells in frame.itertuples(index=False, name=None))]
+    width = len(frame.columns)
+    return Records(lines[0], tuple(lines[1:]), width, (width,) * len(frame), ",", "\n", "")
+
+
+def read_separated(
+    file: Path,
+    separator: str,
+    encoding: str = UTF_8,
+    *,
+    columns: Collection[str] | None = None,
+    verbatim: bool = False,
+) -> tuple[pd.DataFrame, Records | None]:
+    """All cells of a file as text, a blank as "", and its records where they are wanted.
+
+    What is made of a file that is not UTF-8 gets a byte order mark, by which the program that wrote it knows UTF-8.
+
+    Args:
+        file: Any text with separated columns, compressed with gzip or not; its first record names them.
+        separator: Between cells.
+        encoding: Of the text.
+        columns: Those that are wanted, if they are there; by default all.
+        verbatim: Keep the text of the records.
+    """
+    pending: list[str] = []  # physical lines of the record that is being read: a cell may hold line ends
+    raw: list[str] = []
+    widths: list[int] = []
+    ends: set[str] = set()
+
+    def lines(stream: io.TextIOBase) -> Iterator[str]:
+        for line in stream:
+            pending.append(line)
+            yield line
+
+    def records(stream: io.TextIOBase) -> Iterator[list[str]]:
+        reader, width, last = csv.reader(lines(stream), delimiter=separator), 0, ""
+        for cells in reader:
+            last = "".join(pending)
+            pending.clear()
+            if len(cells) < 2 and not "".join(cells).strip():
+                continue
+            width = width or len(cells)
+            if len(cells) > width:
+                problem = f"line {reader.line_num} has {len(cells)} cells, but the header has {width}"
+                raise InputError(f"Cannot read {file}: {problem}.")
+            if verbatim:
+                raw.append(last.rstrip("\r\n"))
+                widths.append(len(cells))
+                ends.add(last[len(raw[-1]) :][-2:])
+            yield cells + [""] * (width - len(cells))
+        if _is_open(last, separator):
+            raise InputError(f"Cannot read {file}: {_UNCLOSED}.")
+
+    before = csv.field_size_limit(LONGEST)
+    try:
+        with io.TextIOWrapper(opened(file), encoding=encoding, newline="") as stream:
+            rows: Iterator[Sequence[str]] = records(stream)
+            header = next(rows, None)
+            if header is None:
+                raise InputError(f"Cannot read {file}: it is empty.")
+            names = [name or f"Unnamed: {place}" for place, name in enumerate(header)]
+            if columns is not None:
+                places = [place for place, name in enumerate(names) if name in columns]
+                names, rows = [names[place] for place in places], ([row[place] for place in places] for row in rows)
+            frame = gather(names, rows)
+    except csv.Error as error:
+        problem = _UNCLOSED if "field limit" in str(error) else str(error)
+        raise InputError(f"Cannot read {file}: {problem}.") from error
+    except UnicodeError as error:
+        raise InputError(f"{file} is no text in {encoding.removesuffix('-sig').upper()}: {SAVE}.") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"Cannot read {file}: {getattr(error, 'strerror', None) or 'it is damaged'}.") from error
+    finally:
+        csv.field_size_limit(before)
+    if not verbatim:
+        return frame, None
+    newline = next((end for end in ("\r\n", "\n", "\r") if any(found.endswith(end) for found in ends)), "\n")
+    with file.open("rb") as start:
+        plain = encoding == UTF_8 and start.read(3) != codecs.BOM_UTF8
+    mark = "" if plain else "\ufeff"
+    return frame, Records(raw[0], tuple(raw[1:]), widths[0], tuple(widths[1:]), separator, newline, mark)
+
+
+def _is_open(record: str, separator: str) -> bool:
+    """Whether a record ends inside of quotation marks."""
+    try:
+        next(csv.reader(io.StringIO(record, newline=""), delimiter=separator, strict=True), None)
+    except csv.Error as error:
+        return "unexpected end" in str(error)
+    return False

@@ -1,0 +1,93 @@
+"""The code that a result comes from, as a fingerprint that changes when, and only when, the result may.
+
+A result depends on the modules that computed it and on what those import, within the rooms that numbers come from.
+Comments and docstrings decide nothing, and neither does what is imported for type checkers alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from pathlib import Path
+
+from bomd import outside
+from bomd.files import fingerprint
+
+ROOMS = ("data", "networks", "learn", "describe", "clean", "methods", "seeds")
+# Packed pixels are an input with a fingerprint of its own: how they were read and resized counts for them alone.
+INPUT = "bomd.data.store"
+UNKNOWN = "bomd.methods.base"  # what code without a file, such as that of a notebook, is taken to import
+
+_PACKAGE = Path(__file__).parent
+
+
+def code_of(*modules: str, package: Path = _PACKAGE) -> str:
+    """A fingerprint of these modules and of all that they import, directly or not.
+
+    Args:
+        modules: Their full names; of those from outside this package the file itself counts, and what it imports
+            from this package.
+        package: The folder of this package.
+    """
+    found: dict[str, str] = {}
+    left = list(modules)
+    while left:
+        module = left.pop()
+        if module not in found:
+            found[module], imported = _read(module, package)
+            left += [name for name in imported if name.split(".")[1] in ROOMS and name != INPUT]
+    return fingerprint(sorted(found.items()))
+
+
+@functools.cache  # what a process has begun with is what it runs, whatever happens to its files
+def _read(module: str, package: Path) -> tuple[str, tuple[str, ...]]:
+    """A fingerprint of the code of a module, and the modules of this package that it imports."""
+    file = _file(module, package) if module.startswith("bomd.") else outside.file_of(module)
+    if file is None:
+        return "", (UNKNOWN,)
+    code, imports = _understood(file.read_text("utf-8"))
+    named = {f"{base}.{name}" if name and _file(f"{base}.{name}", package) else base for base, name in imports}
+    return code, tuple(sorted(name for name in named if name != "bomd" and _file(name, package)))
+
+
+@functools.cache
+def _understood(text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """A fingerprint of code without comments and docstrings, and what it imports from this package."""
+    tree = ast.parse(text)
+    nodes = _counting(tree)
+    for node in nodes:
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and _described(node):
+            node.body = node.body[1:] or [ast.Pass()]
+    return fingerprint(ast.unparse(tree)), tuple(_imports(nodes))
+
+
+def _counting(tree: ast.AST) -> list[ast.AST]:
+    """All nodes but those that only type checkers see."""
+    found = [tree]
+    for node in ast.iter_child_nodes(tree):
+        if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            found += _counting(node)
+    return found
+
+
+def _imports(nodes: list[ast.AST]) -> list[tuple[str, str]]:
+    """Pairs of a module of this package and a name that is taken from it; also of those imported by their names."""
+    found = []
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "bomd":
+            found += [(str(node.module), alias.name) for alias in node.names]
+        elif isinstance(node, ast.Import):
+            found += [(alias.name, "") for alias in node.names if alias.name.startswith("bomd.")]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("bomd."):
+            found.append((node.value, ""))  # for import_module
+    return found
+
+
+def _file(module: str, package: Path) -> Path | None:
+    """Where a module of this package is; None for what is no module."""
+    place = package.joinpath(*module.split(".")[1:])
+    return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
+
+
+def _described(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return ast.get_docstring(node, clean=False) is not None
