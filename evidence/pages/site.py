@@ -29,6 +29,7 @@ MENUS: dict[str, dict[str, str]] = {
         "ten-minutes.md": "Ten minutes",
         "your-data.md": "Your own data",
         "review.md": "Review flagged images",
+        "change-log.md": "The change log",
         "models.md": "Models",
         "backbones.md": "Backbones of others",
         "ecosystem.md": "With other tools",

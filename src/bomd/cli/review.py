@@ -64,6 +64,10 @@ def decisions(
         Path | None,
         typer.Option(metavar="FILE", help="Also write how often labels are wrong, for `audit --rates`."),
     ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write a change log, and beside it the same as a page to sign."),
+    ] = None,
 ) -> None:
     """Write your own table with the labels that people decided on, and say how far reviewers agree.
 
@@ -84,6 +88,10 @@ def decisions(
         from bomd.review.rates import write_rates
 
         write_rates(run, reviewed, rates)
+    if log is not None:
+        from bomd.review.sign_off import write_log
+
+        entries, page = write_log(run, reviewed, log)
     found = agreement(current(read_events(run / FILE, reviewed.labels.classes)), reviewed.labels.classes)
     console = Console(highlight=False, soft_wrap=True)
     judged = int((reviewed.reviewers > 0).sum())
@@ -98,6 +106,8 @@ def decisions(
     console.print(f"Who decided what: {details_beside(path)}", markup=False)
     if rates is not None:
         console.print(f"Rates by these decisions: {rates}", markup=False)
+    if log is not None:
+        console.print(f"Change log: {log}, {len(entries)} lines; to sign: {page}", markup=False)
 
 
 def retrain(
