@@ -16,7 +16,7 @@ from bomd.errors import InputError
 from bomd.experiments import summary
 from bomd.experiments.summary import Group, number, show, spread, summary_rows, summary_table
 from bomd.files import write_text
-from bomd.reports import figures, gallery
+from bomd.reports import figures, gallery, gate
 from bomd.reports.figures import Look
 from bomd.reports.noise_curves import Grid, arrange, dots, noise_figures, score_table
 from bomd.reports.words import audit_in_words, in_words, show_gap, subject
@@ -68,7 +68,7 @@ def write_report(runs: Sequence[Run], path: Path) -> Path:
     parts = [_Part(group, look[group.label], f"g{place}") for place, group in enumerate(groups)]
     detailed = _detailed(grids, parts)
     page = _page(grids, parts, detailed, look)
-    for version in _versions(page, lambda most: _galleries(detailed, most), len(detailed)):
+    for version in _versions(page, lambda most: _galleries(detailed, most, path), len(detailed)):
         text = _render(version)
         if len(text.encode()) <= LARGEST:
             write_text(path, text)
@@ -156,6 +156,7 @@ def _page(grids: Sequence[Grid], parts: Sequence[_Part], detailed: Sequence[_Par
         "notes": _notes(groups, {reason for found in asked.values() for reason in found["reasons"]}),
         "colours": figures.PALETTE,
         "galleries": [],
+        "script": gate.script("find.js"),
         "left_out": [],
     }
 
@@ -298,10 +299,15 @@ def _block(parts: Sequence[_Part], leading: Sequence[_Part], test: str, name: st
     }
 
 
-def _galleries(parts: Sequence[_Part], most: int) -> list[Values]:
-    judging = [part for part in parts if part.record.flags is not None]
-    found = [(part.group, gallery.read_pages(part.group.first.run.directory, part.record, most)) for part in judging]
-    return [{"group": group, "pages": pages} for group, pages in found if pages]
+def _galleries(parts: Sequence[_Part], most: int, path: Path) -> list[Values]:
+    found = []
+    for part in parts:
+        directory = part.group.first.run.directory
+        pages = gallery.read_pages(directory, part.record, most) if part.record.flags is not None else []
+        if pages:
+            facts = {"classes": part.record.given.classes, "review": gate.link_to_review(directory, path)}
+            found.append({"group": part.group, "pages": pages} | facts)
+    return found
 
 
 def _training(grids: Sequence[Grid], parts: Sequence[_Part]) -> list[Values]:

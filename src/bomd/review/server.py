@@ -42,6 +42,7 @@ from bomd.tables import NO_FINDING
 
 PAGES = Path(__file__).parent / "pages"
 STATIC = {  # the only files that are served, read when the server starts
+    "theme.js": "text/javascript; charset=utf-8",
     "review.js": "text/javascript; charset=utf-8",
     "viewer.js": "text/javascript; charset=utf-8",
     "agreement.js": "text/javascript; charset=utf-8",
