@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
+import signal
 import socket
+import sys
+import threading
 import traceback
 from collections import defaultdict
 from pathlib import Path
@@ -342,6 +345,9 @@ def serve(pages: Pages, token: str, listener: socket.socket) -> None:
         ws="none",
         http=HastyProtocol,
     )
+    # Uvicorn raises again what stopped it: a polite end must still let the run's lock, address and gate go.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     uvicorn.Server(config).run(sockets=[listener])
 
 
