@@ -38,7 +38,6 @@ PICTURES = Path(__file__).parents[2] / "docs" / "images" / "review"
 WRITE = bool(os.environ.get("BOMD_WRITE_SCREENSHOTS"))
 DESKTOP, TABLET, PHONE = (1280, 800), (820, 1180), (390, 844)
 PAGE = 50  # images that the list shows at once
-COLOURS = 48  # of a picture in the documentation: few enough to stay small, and greys are still smooth
 
 pytestmark = [
     pytest.mark.slow,
@@ -139,14 +138,12 @@ class Page:
         self.wait(lambda: self.browser.execute_script(script), "pictures")
         time.sleep(0.3)
 
-    def shoot(self, name: str, part: str | None = None) -> None:
-        """A picture for the documentation, of the page or of one element."""
+    def shoot(self, name: str) -> None:
+        """A picture for the documentation."""
         self.pictured()
         if WRITE:
-            content = self.browser.get_screenshot_as_png() if part is None else self.at(part).screenshot_as_png
-            picture = Image.open(io.BytesIO(content)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
             PICTURES.mkdir(parents=True, exist_ok=True)
-            picture.save(PICTURES / name, optimize=True)
+            Image.open(io.BytesIO(self.browser.get_screenshot_as_png())).save(PICTURES / name, quality=82, method=6)
 
     def check_console(self) -> None:
         complaints = [entry for entry in self.browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
@@ -203,7 +200,7 @@ def test_a_review_from_first_address_to_export(
     # The switches show what was given, with the proposal beside them; accepting saves the proposal.
     row = evidence.numbers[first]
     assert page.toggles() == (evidence.given[row] == 1).tolist()
-    page.shoot("review.png")
+    page.shoot("review.webp")
     page.press("a")
     page.status("Saved: accepted")
     assert standing(run, "Ada")[first].labels == tuple(evidence.proposed[row].tolist())
@@ -291,7 +288,7 @@ def test_a_review_from_first_address_to_export(
     page.at("canvas").click()
     page.press("?")
     page.wait(lambda: page.at("keys").is_displayed(), "list of keys")
-    page.shoot("keys.png", "keys")
+    page.pictured()
     page.at("keys-close").click()
     browser.find_element(By.CSS_SELECTOR, ".neighbour").click()
     page.wait(lambda: "Esc" in page.at("banner").text, "comparison")
@@ -318,10 +315,10 @@ def test_a_review_from_first_address_to_export(
         page.press("k")
         page.status("Saved: kept")
     resize(browser, TABLET)
-    page.shoot("tablet.png")
+    page.shoot("tablet.webp")
     resize(browser, PHONE)
     prefer(browser, "light")
-    page.shoot("phone.png")
+    page.shoot("phone.webp")
     prefer(browser, "dark")
     resize(browser, DESKTOP)
     page.at("reviewer").click()
@@ -332,7 +329,7 @@ def test_a_review_from_first_address_to_export(
     browser.get(f"{served.home}agreement")
     page.wait(lambda: "kappa is" in page.at("summary").text, "agreement")
     assert {"Ada", "Grace"} <= {cell.text for cell in browser.find_elements(By.CSS_SELECTOR, "#reviewers th")}
-    page.shoot("agreement.png")
+    page.shoot("agreement.webp")
 
     # Export: the file that the browser saves has both people's decisions.
     browser.get(served.home)
