@@ -198,6 +198,7 @@ def test_an_image_is_found_by_its_id(run: Path, client: Any) -> None:
         assert page.get("/api/find", params={"id": "nobody"}).status_code == 404
 
 
+@pytest.mark.slow
 def test_learning_needs_no_network_library(judged_run: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from bomd.review import server;"
