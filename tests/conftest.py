@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 # Tests run on all cores at once; threads inside each of them would only wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -82,3 +85,25 @@ def others_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
                 described["image_processor_type"] = "CLIPImageProcessor"
             (root / name / "preprocessor_config.json").write_text(json.dumps(described), encoding="utf-8")
     return {name: root / name for name in made}
+
+
+# Every rule of axe that a page breaks, with the places where; contrast, names of fields, order of headings and more.
+LOOK_FOR_FAULTS = """
+const done = arguments[arguments.length - 1];
+axe.run(document, { preload: false }).then(
+  (found) => done(found.violations.map((rule) => `${rule.id}: ${rule.nodes.map((node) => node.target).join(", ")}`)),
+  (error) => done([String(error)]));
+"""
+
+
+@pytest.fixture(scope="session")
+def faults() -> Callable[[Any], list[str]]:
+    """Looks for what people who see or move otherwise could not read or reach on the page that a browser shows."""
+    pytest.importorskip("axe_core_python", reason="axe is not installed: pip install -e .[dev]")
+    axe = resources.files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+
+    def look(browser: Any) -> list[str]:
+        browser.execute_script(axe)
+        return list(browser.execute_async_script(LOOK_FOR_FAULTS))
+
+    return look

@@ -29,6 +29,7 @@ MENUS: dict[str, dict[str, str]] = {
         "ten-minutes.md": "Ten minutes",
         "your-data.md": "Your own data",
         "review.md": "Review flagged images",
+        "change-log.md": "The change log",
         "models.md": "Models",
         "backbones.md": "Backbones of others",
         "ecosystem.md": "With other tools",
@@ -92,10 +93,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+LIGHT_CODE, DARK_CODE = "xcode", "lightbulb"  # whose every colour can be read on the grounds that site.css gives code
+
+
 def code_colours() -> str:
-    light = HtmlFormatter(style="friendly").get_style_defs(".highlight")
-    dark = HtmlFormatter(style="monokai").get_style_defs("[data-bs-theme=dark] .highlight")
-    return f"{light}\n{dark}\n"
+    light = HtmlFormatter(style=LIGHT_CODE).get_style_defs(".highlight")
+    dark = HtmlFormatter(style=DARK_CODE).get_style_defs("[data-bs-theme=dark] .highlight")
+    unset = "[data-bs-theme=dark] .highlight span { color: inherit; }"  # what the dark style leaves to the text colour
+    return f"{light}\n{unset}\n{dark}\n"
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:

@@ -33,7 +33,7 @@ def test_both_name_the_same_methods_from_the_same_runs(tmp_path: Path, reference
             gap = scores[level] - SCORES[reference][level]
             expected["up"] += gap > 0.02
             expected["down"] += gap < -0.02
-    table = text[text.index("<h4>On south</h4>") :]
+    table = text[text.index("<h3>On south</h3>") :]
     table = table[: table.index("</table>")]
     assert {"up": table.count("surely ahead"), "down": table.count("surely behind")} == expected
     assert f"Welch's p < {SURE:g}" in Page(text).text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 import shutil
@@ -11,6 +13,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pytest
@@ -207,6 +210,7 @@ class Page(HTMLParser):
         self.ids: list[str] = []
         self.attributes: list[tuple[str, str]] = []
         self.words: list[str] = []
+        self.scripts: list[str] = []
         self.feed(text)
         self.text = " ".join(" ".join(self.words).split())
 
@@ -220,7 +224,9 @@ class Page(HTMLParser):
                 self.ids.append(value or "")
 
     def handle_data(self, data: str) -> None:
-        if self.tags[-1:] != ["style"]:
+        if self.tags[-1:] == ["script"]:
+            self.scripts.append(data)
+        elif self.tags[-1:] != ["style"]:
             self.words.append(data)
 
 
@@ -527,7 +533,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     plain = write_run(tmp_path / "runs", "bomd")
     page = read([run], tmp_path / "hostile.html")
     expected = read([plain], tmp_path / "plain.html")
-    assert "script" not in page.tags
+    assert page.tags.count("script") == 1
     assert set(page.tags) == set(expected.tags)  # a name never becomes an element
     assert {name for name, _ in page.attributes} == {name for name, _ in expected.attributes}
     for name in HOSTILE:
@@ -539,14 +545,36 @@ def test_nothing_is_fetched_and_no_id_repeats(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / "runs", method, flags=method == "bomd") for method in ("bomd", "bce")]
     path = write_report(runs, tmp_path / "report.html")
     page = Page(path.read_text(encoding="utf-8"))
-    assert all(value.startswith(("#", "data:")) for value in page.addresses)
+    gates = {f"{quote(str(run.directory.relative_to(tmp_path)))}/review.html" for run in runs}
+    leading_out = {value.split("#")[0] for value in page.addresses if not value.startswith(("#", "data:"))}
+    assert len(leading_out) == 1
+    assert leading_out < gates
     inside = {value[1:] for value in page.addresses if value.startswith("#")}
     assert inside <= set(page.ids)
     assert len(page.ids) == len(set(page.ids))
     assert "http:" not in path.read_text(encoding="utf-8")
     assert "https:" not in path.read_text(encoding="utf-8")
-    assert "script" not in page.tags
-    assert any("default-src 'none'" in value for _, value in page.attributes)
+    own = (Path(report.__file__).parent / "templates" / "find.js").read_text(encoding="utf-8")
+    assert [text for text in page.scripts if text.strip()] == [own]  # the only script, and the only one that may run
+    digest = base64.b64encode(hashlib.sha256(own.encode()).digest()).decode()
+    policy = [value for _, value in page.attributes if "default-src 'none'" in value]
+    assert len(policy) == 1
+    assert policy[0].endswith(f"; script-src 'sha256-{digest}'")
+
+
+def test_cards_lead_to_the_review_of_their_image(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs", prefix="a/b c#")
+    page = read([run], tmp_path / "pages" / "report.html")
+    links = [value for value in page.addresses if "#image=" in value]
+    ids = set(LabelRecord.load(run.directory / "labels.npz").given.ids.tolist())
+    assert links
+    for link in links:
+        way, _, image = link.partition("#image=")
+        assert (tmp_path / "pages" / unquote(way)).resolve() == (run.directory / "review.html").resolve()
+        assert unquote(image) in ids
+    assert f"bomd review {run.directory} --open" in page.text
+    gate = Page((run.directory / "review.html").read_text(encoding="utf-8"))
+    assert "No review is running" in gate.text
 
 
 def test_a_large_report_shows_fewer_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

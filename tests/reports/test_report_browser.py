@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import runpy
+import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def test_nothing_is_logged_and_nothing_fetched(browser: Any, pages: dict[str, Pa
     asked = {item["params"]["request"]["url"] for item in sent if item["method"] == "Network.requestWillBeSent"}
     assert pages[name].as_uri() in asked
     assert {url for url in asked if not url.startswith("data:")} == {pages[name].as_uri()}
-    assert browser.execute_script("return document.scripts.length") == 0
+    assert browser.execute_script("return document.scripts.length") == 1  # the one that filters and sorts examples
 
 
 @pytest.mark.parametrize("width", [360, 1280])
@@ -169,3 +170,83 @@ def _luminance(colour: str) -> float:
     parts = [int(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["two", "grid", "audit"])
+def test_everybody_can_read_and_reach_everything(
+    browser: Any, pages: dict[str, Path], name: str, scheme: str, faults: Callable[[Any], list[str]]
+) -> None:
+    for width in (1280, 390):
+        show(browser, pages[name], width, scheme)
+        browser.execute_script("document.querySelectorAll('details').forEach(item => item.open = true)")
+        assert faults(browser) == []
+
+
+@pytest.mark.parametrize("name", ["two", "grid", "audit"])
+def test_what_is_printed_fits_the_paper(browser: Any, pages: dict[str, Path], name: str) -> None:
+    """A4 without its margins, in the colours of paper, with nothing left in a box that could be scrolled."""
+    show(browser, pages[name], 695, "dark")
+    browser.execute_script("document.querySelectorAll('details').forEach(item => item.open = true)")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        out = browser.execute_script(
+            "const width = document.documentElement.clientWidth;"
+            "const items = [...document.querySelectorAll('body *')].filter(item => !item.closest('svg, .skip'));"
+            "return items.filter(item => item.getBoundingClientRect().right > width + 1)"
+            ".map(item => item.outerHTML.slice(0, 120))"
+        )
+        assert out == []
+        style = "return getComputedStyle(document.body).backgroundColor"
+        assert browser.execute_script(style) == "rgb(255, 255, 255)"
+        hidden = "return [...document.querySelectorAll('nav, .finder')].every(item => !item.getClientRects().length)"
+        assert browser.execute_script(hidden)
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_examples_are_filtered_and_sorted(browser: Any, pages: dict[str, Path]) -> None:
+    show(browser, pages["audit"], 1280)
+    cards = browser.execute_script("return [...document.querySelectorAll('.card')].map(card => ({...card.dataset}))")
+    assert cards
+
+    def choose(name: str, value: str) -> list[str]:
+        browser.execute_script(
+            "const field = document.querySelector(`.finder [name=${arguments[0]}]`);"
+            "field.value = arguments[1]; field.dispatchEvent(new Event('input'));",
+            name,
+            value,
+        )
+        cards = "[...document.querySelectorAll('.card')].filter(card => card.offsetParent)"
+        return list(browser.execute_script(f"return {cards}.map(card => card.dataset.id)"))
+
+    column = next(card["added"] for card in cards if card["added"]).split()[0]
+    wanted = {card["id"] for card in cards if column in card["added"].split()}
+    choose("change", "added")
+    assert set(choose("finding", column)) == wanted
+    said = browser.execute_script("return document.querySelector('.finder output').textContent")
+    assert said == f"{len(wanted)} of {len(cards)} examples"
+    choose("finding", "")
+    assert set(choose("change", "none")) == {card["id"] for card in cards if not card["added"] + card["removed"]}
+    choose("change", "any")
+    by_number = choose("order", "expected")
+    expected = {card["id"]: float(card["expected"]) for card in cards}
+    boxes = browser.execute_script("return [...document.querySelectorAll('.cards')].map(box => box.children.length)")
+    at = 0
+    for count in boxes:
+        numbers = [expected[name] for name in by_number[at : at + count]]
+        assert numbers == sorted(numbers, reverse=True)
+        at += count
+    assert choose("text", cards[0]["id"]) == [card["id"] for card in cards if cards[0]["id"] in card["id"]]
+
+
+def test_a_card_leads_to_the_command_while_no_review_runs(browser: Any, pages: dict[str, Path]) -> None:
+    show(browser, pages["audit"], 1280)
+    link = browser.find_element("css selector", ".to-review a")
+    browser.get(link.get_attribute("href"))
+    assert browser.find_element("css selector", "h1").text == "No review is running"
+    command = browser.find_element("id", "command").text
+    assert command.startswith("bomd review ")
+    place = Path(shlex.split(command)[2])
+    assert (place / "labels.npz").is_file()
+    assert browser.get_log("browser") == []

@@ -6,6 +6,7 @@ The pictures in docs/images/review come from here: BOMD_WRITE_SCREENSHOTS=1 writ
 from __future__ import annotations
 
 import csv
+import io
 import os
 import shutil
 import sqlite3
@@ -13,11 +14,16 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from PIL import Image
 
-from bomd.review.decisions import FILE, current, read_events
+from bomd.review.decisions import FILE, Event, Journal, current, read_events
 from bomd.review.evidence import open_evidence
+from bomd.review.export import read_reviewed
+from bomd.review.queue import plain_labels
+from bomd.review.sign_off import write_log
 
 pytest.importorskip("selenium", reason="the browser test needs selenium")
 
@@ -30,7 +36,8 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 PICTURES = Path(__file__).parents[2] / "docs" / "images" / "review"
 WRITE = bool(os.environ.get("BOMD_WRITE_SCREENSHOTS"))
-DESKTOP, TABLET = (1280, 800), (820, 1180)
+DESKTOP, TABLET, PHONE = (1280, 800), (820, 1180), (390, 844)
+PAGE = 50  # images that the list shows at once
 
 pytestmark = [
     pytest.mark.slow,
@@ -62,6 +69,7 @@ def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(str(DRIVER)))
     try:
         resize(driver, DESKTOP)
+        prefer(driver, "dark")
         yield driver
     finally:
         driver.quit()
@@ -72,6 +80,11 @@ def resize(browser: webdriver.Chrome, size: tuple[int, int]) -> None:
         "Emulation.setDeviceMetricsOverride",
         {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False},
     )
+
+
+def prefer(browser: webdriver.Chrome, scheme: str) -> None:
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
 
 class Page:
@@ -126,10 +139,11 @@ class Page:
         time.sleep(0.3)
 
     def shoot(self, name: str) -> None:
+        """A picture for the documentation."""
         self.pictured()
         if WRITE:
             PICTURES.mkdir(parents=True, exist_ok=True)
-            self.browser.save_screenshot(str(PICTURES / name))
+            Image.open(io.BytesIO(self.browser.get_screenshot_as_png())).save(PICTURES / name, quality=82, method=6)
 
     def check_console(self) -> None:
         complaints = [entry for entry in self.browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
@@ -144,6 +158,12 @@ class Page:
             if message["method"] == "Network.requestWillBeSent":
                 asked = message["params"]["request"]["url"]
                 assert asked.startswith((address, "data:", "about:", "chrome:", "chrome-untrusted:")), asked
+
+
+def shows(page: Page, wanted: set[str]) -> bool:
+    """Whether the list holds these images, or as many of them as it shows at once."""
+    listed = page.listed()
+    return set(listed) <= wanted and len(listed) == min(PAGE, len(wanted))
 
 
 def standing(run: Path, reviewer: str) -> dict[str, Any]:
@@ -180,7 +200,7 @@ def test_a_review_from_first_address_to_export(
     # The switches show what was given, with the proposal beside them; accepting saves the proposal.
     row = evidence.numbers[first]
     assert page.toggles() == (evidence.given[row] == 1).tolist()
-    page.shoot("review.png")
+    page.shoot("review.webp")
     page.press("a")
     page.status("Saved: accepted")
     assert standing(run, "Ada")[first].labels == tuple(evidence.proposed[row].tolist())
@@ -248,12 +268,12 @@ def test_a_review_from_first_address_to_export(
     page.choose("filter-kind", "removed")
     removing = [row for row in evidence.rows if evidence.removed[row].any()]
     wanted_ids = {str(evidence.record.given.ids[row]) for row in removing} - {first, second}
-    page.wait(lambda: set(page.listed()) == wanted_ids, "list of images with removed labels")
+    page.wait(lambda: shows(page, wanted_ids), "list of images with removed labels")
     assert all("−" in line for line in page.listed("changes"))
     column = int(evidence.removed[removing].sum(axis=0).argmax())
     page.choose("filter-class", evidence.classes[column])
     having = {str(evidence.record.given.ids[row]) for row in evidence.rows if evidence.removed[row, column]}
-    page.wait(lambda: set(page.listed()) == having - {first, second}, "list of images that lose this finding")
+    page.wait(lambda: shows(page, having - {first, second}), "list of images that lose this finding")
     page.choose("filter-class", "any")
     page.choose("filter-kind", "any")
     patient = str(evidence.record.given.groups[evidence.numbers[third]])
@@ -268,7 +288,7 @@ def test_a_review_from_first_address_to_export(
     page.at("canvas").click()
     page.press("?")
     page.wait(lambda: page.at("keys").is_displayed(), "list of keys")
-    page.shoot("keys.png")
+    page.pictured()
     page.at("keys-close").click()
     browser.find_element(By.CSS_SELECTOR, ".neighbour").click()
     page.wait(lambda: "Esc" in page.at("banner").text, "comparison")
@@ -295,7 +315,11 @@ def test_a_review_from_first_address_to_export(
         page.press("k")
         page.status("Saved: kept")
     resize(browser, TABLET)
-    page.shoot("tablet.png")
+    page.shoot("tablet.webp")
+    resize(browser, PHONE)
+    prefer(browser, "light")
+    page.shoot("phone.webp")
+    prefer(browser, "dark")
     resize(browser, DESKTOP)
     page.at("reviewer").click()
     page.introduce("Ada")
@@ -305,7 +329,7 @@ def test_a_review_from_first_address_to_export(
     browser.get(f"{served.home}agreement")
     page.wait(lambda: "kappa is" in page.at("summary").text, "agreement")
     assert {"Ada", "Grace"} <= {cell.text for cell in browser.find_elements(By.CSS_SELECTOR, "#reviewers th")}
-    page.shoot("agreement.png")
+    page.shoot("agreement.webp")
 
     # Export: the file that the browser saves has both people's decisions.
     browser.get(served.home)
@@ -328,6 +352,154 @@ def test_a_review_from_first_address_to_export(
     page.check_requests(served.address)
     with sqlite3.connect(run / FILE) as connection:
         assert connection.execute("SELECT count(*) FROM events WHERE action = 'undo'").fetchone() == (1,)
+
+
+def test_everybody_can_read_and_reach_every_page_in_light_and_dark_at_any_width(
+    browser: webdriver.Chrome, run: Path, serve: Callable[..., Any], faults: Callable[[Any], list[str]]
+) -> None:
+    served, page = serve(run, "Ada"), Page(browser)
+    browser.get(f"{served.address}?token={served.token}")
+    page.wait(lambda: page.image(), "image")
+    page.ready()
+    page.press("a")
+    page.status("Saved")
+    page.press("1")  # a changed label has a colour of its own
+    for scheme in ("light", "dark"):
+        prefer(browser, scheme)
+        for size in (DESKTOP, PHONE):
+            resize(browser, size)
+            browser.execute_script("document.querySelectorAll('details').forEach(item => item.open = true)")
+            assert faults(browser) == []
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
+    page.press(Keys.ESCAPE, "?")
+    page.wait(lambda: page.at("keys").is_displayed(), "list of keys")
+    assert faults(browser) == []
+    browser.get(f"{served.home}agreement")
+    page.wait(lambda: page.at("summary").text, "agreement")
+    for scheme in ("light", "dark"):
+        prefer(browser, scheme)
+        assert faults(browser) == []
+    page.check_console()
+
+
+def test_a_chosen_theme_stays_and_decisions_fit_a_phones_first_screen(
+    browser: webdriver.Chrome, run: Path, serve: Callable[..., Any]
+) -> None:
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    served, page = serve(run, "Ada"), Page(browser)
+    prefer(browser, "light")
+    browser.get(f"{served.address}?token={served.token}")
+    page.wait(lambda: page.image(), "image")
+    page.ready()
+    light = browser.execute_script(ground)
+    prefer(browser, "dark")
+    dark = browser.execute_script(ground)
+    assert dark != light  # as the system says, until somebody chooses
+    page.at("theme").click()
+    assert browser.execute_script(ground) == light
+    browser.refresh()
+    page.wait(lambda: page.image(), "image")
+    assert browser.execute_script(ground) == light
+    browser.get(f"{served.home}agreement")
+    assert browser.execute_script(ground) == light
+    page.at("theme").click()
+    assert browser.execute_script(ground) == dark
+
+    resize(browser, PHONE)
+    browser.get(served.home)
+    page.wait(lambda: page.image(), "image")
+    page.ready()
+    first = page.image()
+    place = "const box = document.getElementById(arguments[0]).getBoundingClientRect(); return [box.top, box.bottom]"
+    for name in ("canvas", "accept", "keep", "edit", "skip", "undo"):
+        top, bottom = browser.execute_script(place, name)
+        assert 0 <= top < bottom <= PHONE[1], name
+    browser.execute_script("document.querySelectorAll('#list .item')[3].scrollIntoView()")
+    assert browser.execute_script("return window.scrollY") > 0
+    page.at("accept").click()  # still there, wherever the page was scrolled to
+    page.status("Saved: accepted")
+    assert page.image() != first
+    assert browser.execute_script("return window.scrollY") == 0  # the next picture is in sight
+
+
+def test_the_order_follows_from_decisions_and_says_so(
+    browser: webdriver.Chrome, run: Path, serve: Callable[..., Any]
+) -> None:
+    from bomd.review.learning import FIRST
+
+    served, page, evidence = serve(run, "Ada"), Page(browser), open_evidence(run)
+    browser.get(f"{served.address}?token={served.token}")
+    page.wait(lambda: page.image(), "image")
+    page.ready()
+    assert page.at("learnt-note").text == "as the run gave it"
+    assert page.at("learning-summary").text == "Proposed changes taken: none yet"
+    for place in range(FIRST):
+        page.press("a" if place % 2 else "k")
+        page.status("Saved")
+    page.wait(lambda: f"by {FIRST} images" in page.at("learnt-note").text, "word on the update")
+    proposed = (evidence.added | evidence.removed)[:, evidence.record.given.findings].sum(axis=1)
+    rows = {
+        action: [evidence.numbers[image] for image, event in standing(run, "Ada").items() if event.action == action]
+        for action in ("accept", "keep")
+    }
+    taken, asked = proposed[rows["accept"]].sum(), proposed[rows["accept"] + rows["keep"]].sum()
+    assert page.at("learning-summary").text.startswith(f"Proposed changes taken: {taken} of {asked} (")
+    page.at("learning-summary").click()
+    assert "→" in page.at("lessons").text
+    page.choose("filter-basis", "the run")
+    page.wait(lambda: page.at("learnt-note").text == "as the run gave it", "order of the run")
+    page.ready()
+    order = evidence.rows[evidence.record.opinion.rank[evidence.rows].argsort()]
+    left = [str(evidence.record.given.ids[row]) for row in order if row not in rows["accept"] + rows["keep"]]
+    assert page.listed() == left[:PAGE]
+
+
+def test_the_gate_of_a_run_leads_to_an_image_and_later_names_the_command(
+    browser: webdriver.Chrome, hostile_run: Path, serve: Callable[..., Any]
+) -> None:
+    ids = [str(name) for name in open_evidence(hostile_run).record.given.ids]
+    served, page = serve(hostile_run), Page(browser)
+    gate = (hostile_run / "review.html").as_uri()
+    browser.get(f"{gate}#image={quote(ids[7], safe='')}")
+    page.wait(lambda: page.browser.current_url.startswith(served.home), "review")
+    page.introduce("Ada")
+    assert page.image() == ids[7]
+    browser.execute_script("location.hash = arguments[0]", f"#image={quote(ids[9], safe='')}")
+    page.wait(lambda: page.image() == ids[9], "image of another link")
+    page.ready()
+    browser.execute_script("location.hash = '#image=nobody'")
+    page.wait(lambda: "no image of that name" in page.at("status").text, "word on an image that is not there")
+    served.process.terminate()
+    served.process.wait()
+    browser.get(gate)
+    assert browser.find_element(By.TAG_NAME, "h1").text == "No review is running"
+    assert str(hostile_run) in page.at("command").text
+    assert served.token not in browser.page_source
+
+
+def test_the_page_to_sign_can_be_read_by_everybody_and_fits_the_paper(
+    browser: webdriver.Chrome, hostile_run: Path, tmp_path: Path, faults: Callable[[Any], list[str]]
+) -> None:
+    evidence = open_evidence(hostile_run)
+    journal = Journal(hostile_run / FILE, evidence.classes)
+    for row in evidence.rows[:8]:
+        labels = plain_labels(evidence.proposed[row])
+        journal.submit(Event("Ada", str(evidence.record.given.ids[row]), "accept", labels)).result(timeout=20)
+    journal.close()
+    _, page = write_log(hostile_run, read_reviewed(hostile_run), tmp_path / "changes.csv")
+    for scheme in ("light", "dark"):
+        prefer(browser, scheme)
+        for size in (DESKTOP, PHONE):
+            resize(browser, size)
+            browser.get(page.as_uri())
+            assert faults(browser) == []
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
+    resize(browser, (688, 1000))  # A4 without its margins
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    edges = "return [...document.querySelectorAll('body *')].map(item => item.getBoundingClientRect().right)"
+    assert max(browser.execute_script(edges)) <= 689
+    assert browser.title.startswith("Changes to labels")
+    assert browser.get_log("browser") == []
 
 
 def test_keys_decide_whatever_was_clicked_before(
@@ -446,7 +618,6 @@ def test_files_are_shown_with_what_is_known_about_them(
     from dataclasses import replace
 
     import numpy as np
-    from PIL import Image
 
     from bomd.data.datasets import phantom
     from bomd.data.store import pack

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -165,18 +166,23 @@ def bomd(*words: str) -> None:
     assert not stop.value.code
 
 
-def test_no_process_is_started_with_the_token_among_its_arguments(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The browser gets a file that leads to the address; only its owner can read it, and it is gone afterwards."""
+def test_no_process_is_started_with_the_token_among_its_arguments(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The browser gets the run's gate, which only its owner can read, and which holds no token afterwards."""
     shown: list[str] = []
+    seen: list[tuple[str, int]] = []
+    page = run / "review.html"
     monkeypatch.setattr("webbrowser.open", lambda address: shown.append(address) or True)
-    with cli_review.opened("http://127.0.0.1:1/?token=secret", tmp_path):
-        (file,) = tmp_path.iterdir()
-        assert shown == [file.as_uri()]
-        assert file.stat().st_mode & 0o077 == 0
-        assert "http://127.0.0.1:1/?token=secret" in file.read_text(encoding="utf-8")
-    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(
+        "bomd.review.server.serve",  # would go on until somebody stops it
+        lambda pages, token, listener: seen.append((token, page.read_text().count(token))),
+    )
+    call("review", str(run), "--open")
+    assert shown == [page.resolve().as_uri()]
+    [(token, found)] = seen
+    assert found == 1
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+    assert token not in page.read_text()
+    assert token not in shown[0]
 
 
 TINY = """

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -265,3 +266,17 @@ def test_pages_ask_nothing_of_anybody_else_and_put_text_in_as_text() -> None:
         assert "style=" not in text  # the policy would not allow it
     for file in PAGES.glob("*.html"):
         assert not re.search(r"<script(?![^>]*src=)|\|\s*safe", file.read_text(encoding="utf-8"))
+
+
+def test_the_first_address_leads_on_to_an_image_whatever_its_id_holds(run: Path, client: Any) -> None:
+    with client(run, cookie=False) as page:
+        page.headers.pop("origin")
+        page.room = "/"
+        for image in ("plain-1", '"><script>alert(1)</script>', "a&b=c#d", "é/..\\x"):
+            answer = page.get("/", params={"token": TOKEN, "image": image})
+            assert answer.status_code == 200
+            way = re.findall(r'(?:url=|href=")([^"]*#image=[^"]*)"', answer.text)
+            assert len(way) == 2
+            assert {unquote(one.partition("#image=")[2]) for one in way} == {image}
+            assert "<script" not in answer.text
+        assert "#image" not in page.get("/", params={"token": TOKEN}).text

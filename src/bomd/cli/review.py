@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+import webbrowser
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +33,7 @@ def review(
     The page is for this machine only and needs the token in the printed address. Decisions are saved in the run
     directory as they are made; given labels are never changed. Stop with Ctrl-C.
     """
+    from bomd.reports import gate
     from bomd.review import server
     from bomd.review.decisions import FILE, Journal, only_server
     from bomd.review.evidence import only_run, open_evidence
@@ -51,7 +51,9 @@ def review(
                 print(f"{place}?token={token}")
                 print("Stop with Ctrl-C. Every decision is saved as it is made.")
                 sys.stdout.flush()
-                with opened(f"{place}?token={token}", run) if open_page else nullcontext():
+                with gate.opened(run, f"{place}?token={token}") as page:
+                    if open_page:  # the page, not the address: everybody can list the arguments of a process
+                        webbrowser.open(page.resolve().as_uri())
                     server.serve(pages, token, listener)
             finally:
                 journal.close()
@@ -63,6 +65,10 @@ def decisions(
     rates: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Also write how often labels are wrong, for `audit --rates`."),
+    ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write a change log, and beside it the same as a page to sign."),
     ] = None,
 ) -> None:
     """Write your own table with the labels that people decided on, and say how far reviewers agree.
@@ -84,6 +90,10 @@ def decisions(
         from bomd.review.rates import write_rates
 
         write_rates(run, reviewed, rates)
+    if log is not None:
+        from bomd.review.sign_off import write_log
+
+        entries, page = write_log(run, reviewed, log)
     found = agreement(current(read_events(run / FILE, reviewed.labels.classes)), reviewed.labels.classes)
     console = Console(highlight=False, soft_wrap=True)
     judged = int((reviewed.reviewers > 0).sum())
@@ -98,6 +108,8 @@ def decisions(
     console.print(f"Who decided what: {details_beside(path)}", markup=False)
     if rates is not None:
         console.print(f"Rates by these decisions: {rates}", markup=False)
+    if log is not None:
+        console.print(f"Change log: {log}, {len(entries)} lines; to sign: {page}", markup=False)
 
 
 def retrain(
@@ -134,28 +146,6 @@ def retrain(
         say(f"  {name}: {'too few or too uncertain labels' if value is None else f'{value:.2f}'}")
     say(f"Model: {done.model}")
     say(f"Report: {done.page}")
-
-
-@contextmanager
-def opened(address: str, directory: Path) -> Iterator[None]:
-    """Show an address in the browser without its token among the arguments of a process, which everybody can list.
-
-    The browser is given a file that only this user can read, and that leads to the address. It is gone afterwards.
-    """
-    import os
-    import tempfile
-    import webbrowser
-
-    handle, name = tempfile.mkstemp(dir=directory, prefix=".review-", suffix=".html")  # readable by its owner alone
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as page:
-            page.write(
-                f'<!doctype html><meta http-equiv="refresh" content="0;url={address}"><title>bomd review</title>'
-            )
-        webbrowser.open(Path(name).resolve().as_uri())
-        yield
-    finally:
-        Path(name).unlink(missing_ok=True)
 
 
 def _images(count: int) -> str:

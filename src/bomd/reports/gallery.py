@@ -211,6 +211,8 @@ def _card(record: LabelRecord, row: int, pictures: dict[int, NDArray[np.uint8]])
         "place": int((opinion.rank[flagged] <= opinion.rank[row]).sum()),
         "of": int(flagged.sum()),
         "expected": float(opinion.expected[row]),
+        "doubt": float(chances.max(initial=0)),
+        "columns": {"added": np.flatnonzero(added).tolist(), "removed": np.flatnonzero(removed).tolist()},
         "removed": _named(record, row, removed),
         "added": _named(record, row, added),
         "lines": lines[:SHOWN_CLASSES],

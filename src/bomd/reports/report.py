@@ -18,7 +18,7 @@ from bomd.experiments.identity import differing, flatten
 from bomd.experiments.records import LabelRecord
 from bomd.files import write_text
 from bomd.measure.significance import Sample, show, show_seconds
-from bomd.reports import figures, gallery
+from bomd.reports import figures, gallery, gate
 from bomd.reports.figures import Look
 from bomd.reports.noise_curves import Judged, dots, judge, noise_figures, score_table
 from bomd.reports.summary import gather, groups_of, spread_meaning, test_head
@@ -67,7 +67,7 @@ def write_report(runs: Sequence[Run], path: Path, reference: str = BASELINE) -> 
     parts = [_Part(grid, group, look[group.label], f"g{place}") for place, (grid, group) in enumerate(placed)]
     detailed = _detailed(grids, parts)
     page = _page(grids, parts, detailed, look)
-    for version in _versions(page, lambda most: _galleries(detailed, most), len(detailed)):
+    for version in _versions(page, lambda most: _galleries(detailed, most, path), len(detailed)):
         text = _render(version)
         if len(text.encode()) <= LARGEST:
             write_text(path, text)
@@ -159,6 +159,7 @@ def _page(grids: Sequence[Judged], parts: Sequence[_Part], detailed: Sequence[_P
         "notes": _notes(groups, {reason for found in asked.values() for reason in found["reasons"]}),
         "colours": figures.PALETTE,
         "galleries": [],
+        "script": gate.script("find.js"),
         "left_out": [],
     }
 
@@ -297,10 +298,14 @@ def _block(parts: Sequence[_Part], leading: Sequence[_Part], test: str, name: st
     }
 
 
-def _galleries(parts: Sequence[_Part], most: int) -> list[Values]:
-    judging = [part for part in parts if part.record.flags is not None]
-    found = [(part.group, gallery.read_pages(part.directory, part.record, most)) for part in judging]
-    return [{"group": group, "pages": pages} for group, pages in found if pages]
+def _galleries(parts: Sequence[_Part], most: int, path: Path) -> list[Values]:
+    found = []
+    for part in parts:
+        pages = gallery.read_pages(part.directory, part.record, most) if part.record.flags is not None else []
+        if pages:
+            facts = {"classes": part.record.given.classes, "review": gate.link_to_review(part.directory, path)}
+            found.append({"group": part.group, "pages": pages} | facts)
+    return found
 
 
 def _training(grids: Sequence[Judged], parts: Sequence[_Part]) -> list[Values]:

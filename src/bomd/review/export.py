@@ -124,7 +124,7 @@ def as_table(reviewed: Reviewed, own: kept.Kept | None) -> str:
     writer.writerow([harmless(name) for name in header])
     for row, values in enumerate(labels.values):
         places = [str(labels.ids[row]), *([] if patients is None else [str(patients[row])])]
-        writer.writerow([*map(harmless, places), *_cells(values)])
+        writer.writerow([*map(harmless, places), *label_cells(values)])
     return stream.getvalue()
 
 
@@ -140,7 +140,7 @@ def as_details(reviewed: Reviewed, earlier: Path | None = None) -> str:
     lines: list[list[str]] = []
     assert labels.confirmed is not None
     for row in np.flatnonzero((reviewed.reviewers > 0) | labels.confirmed.any(axis=1)).tolist():
-        image, (old, new) = str(labels.ids[row]), (_cells(given.values[row]), _cells(labels.values[row]))
+        image, (old, new) = str(labels.ids[row]), (label_cells(given.values[row]), label_cells(labels.values[row]))
         people, time = reviewed.names.get(row, ((), ""))
         for column, name in enumerate(labels.classes):
             if people:
@@ -170,6 +170,6 @@ def write_reviewed(run: Path, path: Path | None = None) -> tuple[Reviewed, Path]
     return reviewed, path
 
 
-def _cells(values: Sequence[np.float32] | NDArray[np.float32]) -> list[str]:
+def label_cells(values: Sequence[np.float32] | NDArray[np.float32]) -> list[str]:
     """Shortest texts that read back as the same numbers; whole numbers without a point."""
     return ["" if np.isnan(value) else str(int(value)) if value in (0, 1) else str(value) for value in values]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
@@ -29,8 +29,8 @@ HEADERS = {
 }
 # Shown once. A link in this page, unlike a redirect, is followed with a strict cookie wherever the address came from.
 ENTER = (
-    '<!doctype html><meta http-equiv="refresh" content="0;url={room}"><title>bomd review</title>'
-    '<link rel="icon" href="{room}static/icon.svg"><a href="{room}">Open</a>'
+    '<!doctype html><meta http-equiv="refresh" content="0;url={room}{image}"><title>bomd review</title>'
+    '<link rel="icon" href="{room}static/icon.svg"><a href="{room}{image}">Open</a>'
 )
 COOKIE = "bomd-review"
 
@@ -82,10 +82,11 @@ class Guard:
         if not (length.isascii() and length.isdigit()) or int(length[:12]) > LARGEST_BODY:
             return _refuse(413, f"The request is too large: at most {LARGEST_BODY} bytes.")
         if scope["path"] == "/" and scope["method"] == "GET" and b"token=" in scope["query_string"]:
-            given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-            if not _same(given, self.token):
+            given = parse_qs(scope["query_string"].decode("latin-1"))
+            if not _same(given.get("token", [""])[0], self.token):
                 return _refuse(403, "Wrong token. Open the address that `bomd review` printed.")
-            welcome = HTMLResponse(ENTER.format(room=self.room))
+            image = quote(given["image"][0], safe="") if "image" in given else ""  # by which no markup can get in
+            welcome = HTMLResponse(ENTER.format(room=self.room, image=f"#image={image}" if image else ""))
             welcome.set_cookie(COOKIE, self.ticket, path=self.room, httponly=True, samesite="strict")
             return welcome
         if not scope["path"].startswith(self.room) or not _same(_cookie(headers, COOKIE), self.ticket):

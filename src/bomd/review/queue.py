@@ -1,4 +1,4 @@
-"""What to look at next: flagged images in the order of the run, raised or lowered by decisions on neighbours."""
+"""What to look at next: flagged images in the order of the run, raised or lowered by what was decided so far."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from bomd.errors import InputError
 from bomd.review.decisions import ACTIONS, JUDGEMENTS, Event
 from bomd.review.evidence import UNKNOWN, Evidence, Labels
+from bomd.review.learning import EVERY, FIRST, Learnt
 
 KINDS = ("any", "added", "removed", "both", "none")
 ORDERS = ("image", "label")
+BASES = ("decisions", "run")
 STATES = ("open", "decided", "skipped", "all")
 OPEN, SKIPPED = 0, 1 + ACTIONS.index("skip")
 PRIOR = 2  # reviewed neighbours that it takes until they weigh half
@@ -34,6 +36,7 @@ class Filter:
         text: Only images whose id or patient contains this, in any case.
         state: Only images that the reviewer has not decided (skipped ones come last), has decided or has skipped.
         order: By all labels of an image together, or by its most doubtful one, that of `column` if there is one.
+        basis: In the order that the reviewer's decisions lead to, or in that of the run.
     """
 
     column: int | None = None
@@ -41,6 +44,7 @@ class Filter:
     text: str = ""
     state: str = "open"
     order: str = "image"
+    basis: str = "decisions"
 
 
 class Queue:
@@ -100,9 +104,15 @@ class Desk:
         self.changed = np.zeros(N, dtype=np.int32)  # reviewed neighbours whose labels were changed
         self.kept = np.zeros(N, dtype=np.int32)  # and whose labels were confirmed
         self.decided = self.skipped = 0
+        C = len(queue.evidence.classes)
+        self.asked = np.zeros(C, dtype=np.int64)  # proposed changes in judged images
+        self.accepted = np.zeros(C, dtype=np.int64)  # and how many of them the reviewer made
+        self.judged = 0  # images, queued or not
+        self.learnt: Learnt | None = None
+        self.events = 0  # decisions made or taken back
         self._history: list[Event] = []
         self._on_image: dict[int, list[Event]] = defaultdict(list)
-        self._orders: dict[tuple[str, int | None], NDArray[np.intp]] = {}
+        self._orders: dict[tuple[str, int | None, str], NDArray[np.intp]] = {}
 
     def apply(self, event: Event) -> None:
         """Take a saved event into account; events must come in the order of the journal."""
@@ -119,7 +129,42 @@ class Desk:
         self._count(row, before, -1)
         self._count(row, after, +1)
         self.state[row] = OPEN if after is None else 1 + ACTIONS.index(after.action)
+        self.events += 1
+        if self.judged < FIRST:
+            self.learnt = None
         self._orders.clear()
+
+    @property
+    def due(self) -> bool:
+        """Whether there are enough new decisions to learn from."""
+        return self.judged >= FIRST and (self.learnt is None or self.events - self.learnt.events >= EVERY)
+
+    def learn(self, learnt: Learnt) -> None:
+        """Order by what was learnt from now on, if there are still enough decisions."""
+        if self.judged >= FIRST:
+            self.learnt = learnt
+            self._orders.clear()
+
+    def lessons(self) -> dict[str, Any]:
+        """How many proposed changes the reviewer made, and the rates of each class before and after."""
+        evidence, learnt = self.queue.evidence, self.learnt
+        findings = evidence.record.given.findings
+        lines = []
+        for column in findings.tolist():
+            line = {"name": evidence.classes[column], "asked": int(self.asked[column])}
+            line["accepted"] = int(self.accepted[column])
+            if learnt is not None:
+                for name in ("false_alarm", "miss"):
+                    both = (getattr(rates, name)[column] for rates in (learnt.teacher.rates, learnt.rates))
+                    line[name] = [round(float(rate), 5) for rate in both]
+            lines.append(line)
+        return {
+            "judged": self.judged,
+            "asked": int(self.asked[findings].sum()),
+            "accepted": int(self.accepted[findings].sum()),
+            "updated": None if learnt is None else {"judged": learnt.judged, "time": learnt.time},
+            "classes": lines,
+        }
 
     def decision(self, row: int) -> Event | None:
         """What the reviewer last decided about an image."""
@@ -146,18 +191,23 @@ class Desk:
         changed, kept = self.changed[rows], self.kept[rows]
         return (changed - kept) / (changed + kept + float(PRIOR))
 
-    def order(self, by: str = "image", column: int | None = None) -> NDArray[np.intp]:
+    def order(self, by: str = "image", column: int | None = None, basis: str = "decisions") -> NDArray[np.intp]:
         """(Q) rows, the most suspicious first, skipped ones last; equals keep the order of the run."""
-        key = (by, column if by == "label" else None)
+        key = (by, column if by == "label" else None, basis)
         if key not in self._orders:
             rows, queue = self.queue.rows, self.queue
-            scores = queue.suspicion if by == "image" else queue.doubts(column)
-            self._orders[key] = in_order(scores * (1 + self.lift()), self.state[rows] == SKIPPED, rows)
+            learnt = None if basis == "run" else self.learnt
+            if by == "image":
+                scores = queue.suspicion if learnt is None else queue.suspicion * learnt.factor[rows]
+            else:
+                scores = queue.doubts(column) if learnt is None else learnt.doubts(column)
+            lift = 0 if basis == "run" else self.lift()
+            self._orders[key] = in_order(scores * (1 + lift), self.state[rows] == SKIPPED, rows)
         return self._orders[key]
 
     def find(self, wanted: Filter) -> NDArray[np.intp]:
         """Rows of the queue that a filter lets through, in order."""
-        order = self.order(wanted.order, wanted.column)
+        order = self.order(wanted.order, wanted.column, wanted.basis)
         kept = self.queue.matching(wanted.column, wanted.kind, wanted.text)[order]
         state = self.state[order]
         if wanted.state == "open":
@@ -172,17 +222,18 @@ class Desk:
         """How many images there are to review, and how many of them are decided and skipped."""
         return {"images": len(self.queue.rows), "decided": self.decided, "skipped": self.skipped}
 
-    def item(self, row: int) -> dict[str, Any]:
+    def item(self, row: int, basis: str = "decisions") -> dict[str, Any]:
         """A line of the queue as plain values."""
         queue = self.queue
         given = queue.evidence.record.given
         state = int(self.state[row])
+        factor = 1.0 if self.learnt is None or basis == "run" else float(self.learnt.factor[row])
         return {
             "number": int(row),
             "id": str(given.ids[row]),
             "patient": queue.evidence.patient(row),
-            "expected": round(float(queue.evidence.expected[row]), 4),
-            "lift": round(float(self._lift(row)), 2),
+            "expected": round(float(queue.evidence.expected[row]) * factor, 4),
+            "lift": 0.0 if basis == "run" else round(float(self._lift(row)), 2),
             "kind": KINDS[queue.kind[row]],
             "added": np.flatnonzero(queue.added[row]).tolist(),
             "removed": np.flatnonzero(queue.removed[row]).tolist(),
@@ -203,7 +254,13 @@ class Desk:
             self.skipped += own
             return
         self.decided += own
-        counts = self.changed if changes(event, self.queue.evidence, row) else self.kept
+        self.judged += step
+        evidence = self.queue.evidence
+        asked = self.queue.added[row] | self.queue.removed[row]
+        agreed = np.asarray([UNKNOWN if label is None else label for label in event.labels or ()])
+        self.asked += step * asked
+        self.accepted += step * (asked & (agreed == evidence.proposed[row]))
+        counts = self.changed if changes(event, evidence, row) else self.kept
         counts[self.queue.linked(row)] += step
 
 

@@ -7,10 +7,12 @@ and work that takes long (files, heat maps, exports), which a thread of a pool d
 from __future__ import annotations
 
 import asyncio
-import json
-import re
+import math
 import secrets
+import signal
 import socket
+import sys
+import threading
 import traceback
 from collections import defaultdict
 from pathlib import Path
@@ -29,25 +31,29 @@ from bomd.audits import kept
 from bomd.data.datasets.corrected import details_beside
 from bomd.errors import InputError
 from bomd.review.agreement import agreement
-from bomd.review.connections import PATIENCE, HastyProtocol
+from bomd.review.connections import HastyProtocol
 from bomd.review.decisions import JUDGEMENTS, Event, Journal
 from bomd.review.evidence import Evidence, png
 from bomd.review.export import as_details, as_table, merge
-from bomd.review.guard import LARGEST_BODY, Guard
+from bomd.review.guard import Guard
 from bomd.review.heat import HeatMaps
+from bomd.review.learning import FIRST, Teacher
+from bomd.review.messages import as_json, as_png, read_body, read_name, whole
 from bomd.review.pictures import Pictures
-from bomd.review.queue import KINDS, OPEN, ORDERS, STATES, Desk, Filter, Queue, plain_labels, replay
+from bomd.review.queue import BASES, KINDS, OPEN, ORDERS, STATES, Desk, Filter, Queue, plain_labels, replay
 from bomd.tables import NO_FINDING
 
 PAGES = Path(__file__).parent / "pages"
 STATIC = {  # the only files that are served, read when the server starts
+    "theme.js": "text/javascript; charset=utf-8",
     "review.js": "text/javascript; charset=utf-8",
     "viewer.js": "text/javascript; charset=utf-8",
     "agreement.js": "text/javascript; charset=utf-8",
     "style.css": "text/css; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
-LONGEST_NAME, LONGEST_TEXT, LONGEST_PAGE = 60, 100, 200
+LONGEST_TEXT, LONGEST_PAGE = 100, 200
+LEARNING = 0.5  # seconds that a page waits for an update of its order before it is sent in the old one
 MOST_REVIEWERS = 200  # each costs memory; a hostile page must not make up more and more of them
 
 
@@ -60,7 +66,10 @@ class Pages:
         self.desks = replay(self.queue, journal.events())
         self.pictures = Pictures(evidence)
         self.heat = HeatMaps(evidence, self.pictures)
+        self.teacher = Teacher(evidence)
         self._nobody = Desk(self.queue)
+        self._lessons: dict[Desk, asyncio.Task[None]] = {}
+        self._one_lesson = asyncio.Lock()
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         templates = Environment(loader=FileSystemLoader(PAGES), autoescape=True)
         facts = {"run": "/".join(evidence.directory.resolve().parts[-3:]), "reviewer": reviewer or ""}
@@ -75,6 +84,8 @@ class Pages:
             Route("/api/run", self.run),
             Route("/api/queue", self.part_of_queue),
             Route("/api/image/{number}", self.image),
+            Route("/api/find", self.find),
+            Route("/api/learnt", self.learnt),
             Route("/api/agreement", self.kappa),
             Route("/api/decide", self.decide, methods=["POST"]),
             Route("/api/undo", self.undo, methods=["POST"]),
@@ -95,7 +106,7 @@ class Pages:
 
     async def run(self, request: Request) -> Response:
         record, classes = self.evidence.record, self.evidence.classes
-        return _json(
+        return as_json(
             {
                 "classes": classes,
                 "images": len(self.evidence),
@@ -119,15 +130,17 @@ class Pages:
         """A page of the queue in the reviewer's order, and the image to look at next."""
         query = request.query_params
         desk = self._desk(query.get("reviewer", ""))
-        found = desk.find(self._filter(request))
-        start = _whole(query.get("start", "0"), "start", 10**9)
-        count = _whole(query.get("count", "50"), "count", LONGEST_PAGE)
+        await self._learn(desk)
+        wanted = self._filter(request)
+        found = desk.find(wanted)
+        start = whole(query.get("start", "0"), "start", 10**9)
+        count = whole(query.get("count", "50"), "count", LONGEST_PAGE)
         waiting = found[desk.state[found] == OPEN]
-        return _json(
+        return as_json(
             {
                 "total": len(found),
                 "start": start,
-                "items": [desk.item(row) for row in found[start : start + count]],
+                "items": [desk.item(row, wanted.basis) for row in found[start : start + count]],
                 "next": int(waiting[0]) if len(waiting) else None,
                 "progress": desk.progress(),
             }
@@ -139,29 +152,46 @@ class Pages:
         desk = self._desk(request.query_params.get("reviewer", ""))
         decision = desk.decision(row)
         own = None if decision is None else {"action": decision.action, "labels": decision.labels}
-        pictures = self.pictures
+        pictures, basis = self.pictures, self._basis(request)
+        facts = self.evidence.facts(row)
+        if desk.learnt is not None and basis == "decisions":
+            for label, chance in zip(facts["labels"], desk.learnt.wrong(row).tolist(), strict=True):
+                label["before"], label["wrong"] = label["wrong"], None if math.isnan(chance) else round(chance, 4)
         shown = await run_in_threadpool(pictures.shown, row) if pictures.files else pictures.shown(row)
         picture = {"original": shown.original, "why": shown.why}
-        return _json({**self.evidence.facts(row), **desk.item(row), "decision": own, "picture": picture})
+        return as_json({**facts, **desk.item(row, basis), "decision": own, "picture": picture})
+
+    async def find(self, request: Request) -> Response:
+        """The number of an image by its id, for links from elsewhere."""
+        wanted = request.query_params.get("id", "")
+        if wanted not in self.evidence.numbers:
+            raise HTTPException(404, "This run has no image of that name.")
+        return as_json({"number": self.evidence.numbers[wanted]})
+
+    async def learnt(self, request: Request) -> Response:
+        """How many proposals the reviewer took so far, and what that says about each class."""
+        desk = self._desk(request.query_params.get("reviewer", ""))
+        await self._learn(desk)
+        return as_json({**desk.lessons(), "first": FIRST if self.teacher.possible else None})
 
     async def picture(self, request: Request) -> Response:
         row = self._row(request)
         if "small" in request.query_params or not self.pictures.files:  # lists show packed images in any case
-            return _png(png(self.evidence.packed(row)))  # too quick to be worth a thread
-        return _png(await run_in_threadpool(lambda: png(self.pictures.shown(row).pixels)))
+            return as_png(png(self.evidence.packed(row)))  # too quick to be worth a thread
+        return as_png(await run_in_threadpool(lambda: png(self.pictures.shown(row).pixels)))
 
     async def heat_map(self, request: Request) -> Response:
         row = self._row(request)
-        column = _whole(request.path_params["column"], "class", len(self.evidence.classes) - 1, missing=404)
+        column = whole(request.path_params["column"], "class", len(self.evidence.classes) - 1, missing=404)
         try:
-            return _png(await run_in_threadpool(self.heat.draw, row, column))
+            return as_png(await run_in_threadpool(self.heat.draw, row, column))
         except (InputError, ImportError) as error:
             raise HTTPException(404, str(error)) from error
 
     async def decide(self, request: Request) -> Response:
         """Save a decision; the answer is sent when it is on disk."""
-        body = await _body(request)
-        reviewer = _name(body.get("reviewer"))
+        body = await read_body(request)
+        reviewer = read_name(body.get("reviewer"))
         row = body.get("number")
         if type(row) is not int or not 0 <= row < len(self.evidence):
             raise HTTPException(404, "No such image.")
@@ -183,7 +213,7 @@ class Pages:
 
     async def undo(self, request: Request) -> Response:
         """Take back the reviewer's last decision."""
-        reviewer = _name((await _body(request)).get("reviewer"))
+        reviewer = read_name((await read_body(request)).get("reviewer"))
         if reviewer not in self.desks:
             raise HTTPException(409, "There is nothing to undo.")
         async with self._turns[reviewer]:
@@ -194,7 +224,7 @@ class Pages:
 
     async def kappa(self, request: Request) -> Response:
         standing = {name: desk.decisions() for name, desk in self.desks.items()}
-        return _json(await run_in_threadpool(agreement, standing, self.evidence.classes))
+        return as_json(await run_in_threadpool(agreement, standing, self.evidence.classes))
 
     async def export(self, request: Request) -> Response:
         """The table with decided labels in it, or its details: the files of `bomd decisions`."""
@@ -217,6 +247,20 @@ class Pages:
         disposition = {"content-disposition": f'attachment; filename="{name}"'}
         return Response(text, media_type="text/csv; charset=utf-8", headers=disposition)
 
+    async def _learn(self, desk: Desk) -> None:
+        """See to it that enough new decisions change the order; what takes long goes on after the answer is sent."""
+        if self.teacher.possible and desk.due and desk not in self._lessons:
+            self._lessons[desk] = asyncio.create_task(self._teach(desk))
+        if desk in self._lessons:
+            await asyncio.wait([self._lessons[desk]], timeout=LEARNING)
+
+    async def _teach(self, desk: Desk) -> None:
+        try:
+            async with self._one_lesson:  # one at a time: there are other pages to answer
+                desk.learn(await run_in_threadpool(self.teacher.learn, desk.decisions(), desk.events))
+        finally:
+            del self._lessons[desk]
+
     async def _save(self, event: Event) -> Response:
         try:
             saved = await asyncio.wrap_future(self.journal.submit(event))
@@ -225,7 +269,7 @@ class Pages:
         desk = self.desks.setdefault(event.reviewer, Desk(self.queue))
         desk.apply(saved)
         row = self.evidence.numbers[event.image]
-        return _json({"event": saved.number, "number": row, "progress": desk.progress()})
+        return as_json({"event": saved.number, "number": row, "progress": desk.progress()})
 
     def _admit(self, reviewer: str) -> str:
         if reviewer not in self.desks and len({*self.desks, *self._turns}) >= MOST_REVIEWERS:
@@ -242,13 +286,20 @@ class Pages:
             raise HTTPException(400, f"'kind' is one of {', '.join(KINDS)}; 'state' is one of {', '.join(STATES)}.")
         if (order or ORDERS[0]) not in ORDERS:
             raise HTTPException(400, f"'order' is one of {', '.join(ORDERS)}.")
+        basis = self._basis(request)
         if len(text or "") > LONGEST_TEXT:
             raise HTTPException(400, f"'text' may have {LONGEST_TEXT} characters.")
-        place = _whole(column, "class", len(self.evidence.classes) - 1) if column else None
-        return Filter(place, kind or KINDS[0], text or "", state or STATES[0], order or ORDERS[0])
+        place = whole(column, "class", len(self.evidence.classes) - 1) if column else None
+        return Filter(place, kind or KINDS[0], text or "", state or STATES[0], order or ORDERS[0], basis)
+
+    def _basis(self, request: Request) -> str:
+        basis = request.query_params.get("basis") or BASES[0]
+        if basis not in BASES:
+            raise HTTPException(400, f"'basis' is one of {', '.join(BASES)}.")
+        return basis
 
     def _row(self, request: Request) -> int:
-        return _whole(request.path_params["number"], "image", len(self.evidence) - 1, missing=404)
+        return whole(request.path_params["number"], "image", len(self.evidence) - 1, missing=404)
 
     def _labels(self, given: Any) -> tuple[int | None, ...]:
         C = len(self.evidence.classes)
@@ -294,6 +345,9 @@ def serve(pages: Pages, token: str, listener: socket.socket) -> None:
         ws="none",
         http=HastyProtocol,
     )
+    # Uvicorn raises again what stopped it: a polite end must still let the run's lock, address and gate go.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -315,45 +369,3 @@ async def _gone(request: Request, error: Exception) -> Response:
 async def _broken(request: Request, error: Exception) -> Response:
     traceback.print_exception(error)
     return PlainTextResponse("This is a fault of the server; its terminal says more.\n", 500)
-
-
-async def _body(request: Request) -> dict[str, Any]:
-    """The JSON object that was sent, of limited size whatever its header says."""
-    content = b""
-    try:
-        async with asyncio.timeout(PATIENCE):
-            async for piece in request.stream():
-                content += piece
-                if len(content) > LARGEST_BODY:
-                    raise HTTPException(413, f"The request is too large: at most {LARGEST_BODY} bytes.")
-    except TimeoutError as error:
-        raise HTTPException(408, "The request came too slowly.") from error
-    try:
-        body = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise HTTPException(400, "The request is not JSON.") from error
-    if not isinstance(body, dict):
-        raise HTTPException(400, "The request is not a JSON object.")
-    return body
-
-
-def _name(given: Any) -> str:
-    """A reviewer's name: short and printable."""
-    name = given.strip() if isinstance(given, str) else ""
-    if not name or len(name) > LONGEST_NAME or not name.isprintable():
-        raise HTTPException(400, f"'reviewer' must be a name of 1 to {LONGEST_NAME} printable characters.")
-    return name
-
-
-def _whole(text: str, what: str, largest: int, missing: int = 400) -> int:
-    if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) > largest:
-        raise HTTPException(missing, f"'{what}' must be a whole number of at most {largest}.")
-    return int(text)
-
-
-def _json(value: Any) -> Response:
-    return Response(json.dumps(value, allow_nan=False), media_type="application/json")
-
-
-def _png(content: bytes) -> Response:
-    return Response(content, media_type="image/png")

@@ -4,7 +4,7 @@
 const place = (id) => document.getElementById(id);
 const PAGE = 50;
 const KEY = "bomd-reviewer";
-const FILTERS = { class: "filter-class", kind: "filter-kind", state: "filter-state", text: "filter-text", order: "filter-order" };
+const FILTERS = { class: "filter-class", kind: "filter-kind", state: "filter-state", text: "filter-text", order: "filter-order", basis: "filter-basis" };
 const DONE = { accept: "accepted", keep: "kept as given", edit: "edited", skip: "skipped" };
 
 const state = {
@@ -76,7 +76,33 @@ async function refresh(start = 0) {
   place("more").hidden = state.items.length >= found.total;
   showProgress(found.progress);
   markCurrent();
+  if (!start) showLessons(await ask(`api/learnt?${new URLSearchParams({ reviewer: state.reviewer })}`));
   return found;
+}
+
+/* What the decisions so far say: how many proposals were taken, and how often labels of each finding are wrong. */
+function showLessons({ judged, first, asked, accepted, updated, classes }) {
+  const time = updated && new Date(updated.time).toLocaleTimeString("en", { hour: "2-digit", minute: "2-digit", hour12: false });
+  const ours = place("filter-basis").value === "decisions";
+  const share = asked ? `${accepted} of ${asked} (${Math.round((100 * accepted) / asked)} %)` : "none yet";
+  place("learning-summary").textContent = `Proposed changes taken: ${share}`;
+  let note = "This run holds no scores, so that nothing can be learnt from decisions.";
+  if (updated) note = `Order and probabilities of what is left were updated at ${time} by your ${updated.judged} judged images. Proposals stay as they are.`;
+  else if (first) note = `From ${first} judged images on, order and probabilities follow from what you decide; so far ${judged}.`;
+  place("learning-note").textContent = note;
+  place("learnt-note").textContent = updated && ours ? `updated ${time} by ${updated.judged} images` : "as the run gave it";
+  const lines = classes.filter((one) => one.asked).map((one) => {
+    const row = make("tr");
+    const name = row.appendChild(make("th", "", one.name));
+    name.scope = "row";
+    row.append(make("td", "", `${one.accepted} of ${one.asked}`));
+    for (const rate of [one.false_alarm, one.miss]) {
+      row.append(make("td", "", rate ? rate.map((value) => `${(100 * value).toFixed(1)} %`).join(" → ") : "–"));
+    }
+    return row;
+  });
+  place("lessons").replaceChildren(...lines);
+  place("lessons").parentElement.hidden = !lines.length;
 }
 
 function showProgress({ images, decided, skipped }) {
@@ -129,7 +155,7 @@ async function visit(number, remember = true) {
     state.seen = [...state.seen.slice(0, state.at + 1), number];
     state.at = state.seen.length - 1;
   }
-  const query = new URLSearchParams({ reviewer: state.reviewer });
+  const query = new URLSearchParams({ reviewer: state.reviewer, basis: place("filter-basis").value });
   const [image, picture] = await Promise.all([ask(`api/image/${number}?${query}`), load(`picture/${number}`)]);
   state.image = image;
   history.replaceState(null, "", `#${number}`);
@@ -143,8 +169,18 @@ async function visit(number, remember = true) {
   showNeighbours();
   chooseHeat();
   markCurrent();
-  const listed = place("list").querySelector(".item[aria-current=true]");
-  if (listed) listed.scrollIntoView({ block: "nearest" });
+  scrollList();
+  window.scrollTo(0, 0); // on a phone, back to the picture
+}
+
+/* Only the list scrolls to its current line: on a phone, scrollIntoView would take the page away from the picture. */
+function scrollList() {
+  const list = place("list");
+  const listed = list.querySelector(".item[aria-current=true]");
+  if (!listed) return;
+  const [line, frame] = [listed.getBoundingClientRect(), list.getBoundingClientRect()];
+  if (line.top < frame.top) list.scrollTop += line.top - frame.top;
+  else if (line.bottom > frame.bottom) list.scrollTop += line.bottom - frame.bottom;
 }
 
 function factsOf(image) {
@@ -223,6 +259,7 @@ function labelLine(label, column) {
   if (label.wrong === null) cells[4].textContent = "–";
   else cells[4].append(meter(label.wrong, label.wrong.toFixed(2)));
   if (!label.learnt) cells[4].title = "Not learnt: too few labels, or evidence near chance";
+  else if (typeof label.before === "number") cells[4].title = `${label.before.toFixed(2)} by the run, ${label.wrong.toFixed(2)} after your decisions`;
   if (label.classifier === null) cells[5].textContent = "–";
   else cells[5].append(meter(label.classifier, label.classifier.toFixed(2)));
   const value = state.labels[column];
@@ -450,6 +487,30 @@ function askName() {
   place("name").select();
 }
 
+/* The image that the address asks for: "#12" by number, as this page writes it, or "#image=ID", as reports link it. */
+async function wanted() {
+  const number = /^#([0-9]{1,9})$/.exec(location.hash);
+  if (number) return Number(number[1]) < state.run.images ? Number(number[1]) : null;
+  if (!location.hash.startsWith("#image=")) return null;
+  const id = decodeURIComponent(location.hash.slice("#image=".length));
+  try {
+    return (await ask(`api/find?${new URLSearchParams({ id })}`)).number;
+  } catch (error) {
+    say(error.message, true);
+    return null;
+  }
+}
+
+/* The image of the address, or the next one to decide on. */
+async function openWanted() {
+  const number = await wanted();
+  if (number === null) await goOn();
+  else {
+    await refresh();
+    await visit(number);
+  }
+}
+
 async function saveName() {
   const name = place("name").value.trim();
   if (!name) {
@@ -460,7 +521,7 @@ async function saveName() {
   place("ask-name").close();
   state.seen = [];
   state.at = -1;
-  await guarded(goOn);
+  await guarded(state.image ? goOn : openWanted); // somebody else starts at the top of their own queue
 }
 
 /* Keys and buttons */
@@ -547,6 +608,7 @@ for (const field of document.querySelectorAll("select")) {
   field.addEventListener("keydown", () => { pointed = false; });
   field.addEventListener("change", () => pointed && field.blur());
 }
+window.addEventListener("hashchange", () => guarded(openWanted, true));
 let waiting = 0;
 for (const id of Object.values(FILTERS)) {
   place(id).addEventListener(id === "filter-text" ? "input" : "change", () => {
@@ -573,17 +635,13 @@ async function start() {
   const named = document.body.dataset.reviewer; // by the command; a new name there beats the one kept here
   const name = (named !== localStorage.getItem(`${KEY}-named`) && named) || localStorage.getItem(KEY);
   localStorage.setItem(`${KEY}-named`, named);
-  const wanted = /^#([0-9]{1,9})$/.exec(location.hash);
   if (!name) {
     await refresh();
     askName();
     return;
   }
   setReviewer(name);
-  const found = await refresh();
-  const number = wanted && Number(wanted[1]) < state.run.images ? Number(wanted[1]) : found.next;
-  if (number === null) await goOn();
-  else await visit(number);
+  await openWanted();
 }
 
 guarded(start);
