@@ -19,7 +19,7 @@ from bomd.errors import InputError
 from bomd.models.heatmap import evidence
 from bomd.networks.architectures import describe, make
 from bomd.networks.backbone import build, find
-from bomd.networks.borrowed import Sight
+from bomd.networks.sight import Sight
 
 KINDS = ("vit", "dinov2", "clip", "swin", "convnext")
 XRAYS = Path(__file__).parents[3] / "shared" / "data" / "nih" / "images"

@@ -7,10 +7,9 @@ findings may lie at the edge: the whole image is resized to the size that the mo
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, cast
+from dataclasses import asdict
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,37 +17,10 @@ from torch import Tensor, nn
 
 from bomd.data.batches import SCALES
 from bomd.errors import InputError
-from bomd.progress import say
+from bomd.networks.sight import Sight
 
 LIBRARIES = ("hf", "timm")
 OWN_WEIGHTS = "imagenet"  # what `fit.weights` says unless told otherwise: whatever the model comes with
-
-Resampling = Literal["nearest-exact", "bilinear", "bicubic"]
-
-
-@dataclass(frozen=True)
-class Sight:
-    """What a model takes for an image.
-
-    Attributes:
-        channels: 1 or 3.
-        height: In pixels; so is `width`.
-        mean: Of each channel, after a value from 0 to 1 was multiplied by `scale`.
-        deviation: Of each channel, likewise.
-    """
-
-    channels: int
-    height: int
-    width: int
-    mean: tuple[float, ...]
-    deviation: tuple[float, ...]
-    resampling: Resampling = "bilinear"
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        good = self.channels in SCALES and len(self.mean) == len(self.deviation) == self.channels
-        if not good or min(self.height, self.width) < 1 or min(self.deviation) <= 0:
-            raise InputError(f"No network takes such images: {self}.")
 
 
 class BorrowedTrunk(nn.Module):
@@ -153,9 +125,3 @@ def feature_size_of(trunk: BorrowedTrunk) -> int:
     if found.ndim != 2:
         raise InputError(f"The model gives features of shape {tuple(found.shape)}, not one vector for an image.")
     return int(found.shape[1])
-
-
-@functools.cache
-def announce(text: str) -> None:
-    """Say it once, however many networks are built."""
-    say(text)

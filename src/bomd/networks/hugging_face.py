@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from bomd.errors import InputError
 from bomd.files import read_json
-from bomd.networks.borrowed import Resampling, Sight, announce
+from bomd.networks.sight import Resampling, Sight, announce
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PROCESSOR, JOINT = "preprocessor_config.json", "processor_config.json"  # the second where a model reads text, too

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from bomd.errors import InputError
-from bomd.networks.borrowed import Resampling, Sight, announce
+from bomd.networks.sight import Resampling, Sight, announce
 
 WEIGHTS = "model.safetensors"
 RESAMPLING: dict[str, Resampling] = {"bilinear": "bilinear", "bicubic": "bicubic", "nearest": "nearest-exact"}
