@@ -19,6 +19,7 @@ ROOMS = [
     ("describe", "clean"),
     ("methods",),
     ("measure",),
+    ("pretrain",),
     ("experiments",),
     ("reports",),
     ("review", "audits", "exchange"),

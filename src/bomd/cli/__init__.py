@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bomd.cli import audit, data, exchange, predict, reproduce, review
+from bomd.cli import audit, data, exchange, predict, pretrain, reproduce, review
 from bomd.errors import InputError
 from bomd.recipes import shipped_recipes
 
@@ -239,6 +239,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         demo,
         run,
         methods,
+        pretrain.pretrain,
         predict.predict,
         predict.export,
         report,

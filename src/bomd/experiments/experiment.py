@@ -39,6 +39,7 @@ from bomd.models import card, model
 from bomd.networks.abnormality import share_abnormality
 from bomd.networks.backbone import Network
 from bomd.networks.device import Device, make_fabric
+from bomd.pretrain.provide import beneath, provide
 from bomd.seeds import derive
 from bomd.tables import NO_FINDING, LabelTable, Text
 from bomd.typed import arguments
@@ -126,7 +127,9 @@ def run_on(
     images = show(train.store, given)
     level = NoiseLevel() if noise is None else NoiseLevel.between(noise.clean.take(kept).values, given.values)
     known = known_rates(config.rates, given.classes)
-    context = Context(images, config.fit, fabric, derive(config.seed, "method"), stages, level, known)
+    training, about_start = provide(config.fit, images, fabric, stages, derive(config.seed, "start"))
+    notes += about_start
+    context = Context(images, training, fabric, derive(config.seed, "method"), stages, level, known)
     prepared = keep_confirmed(method.prepare(given, context), given)
 
     truths = {name: source.labels for name, source in sources.items()}
@@ -144,7 +147,7 @@ def run_on(
         scores = predict(method, networks, views[name]).numpy()
         return with_joint_classes(LabelTable(truths[name].ids, given.classes, scores), truths[name])
 
-    settings = (config.method, config.settings, config.rates, config.fit, config.seed, level, fabric.key)
+    settings = (config.method, config.settings, config.rates, training, config.seed, level, fabric.key)
     labels_of_all = (given.classes, given.values, given.groups, given.confirmed, validation.ids, validation.values)
     inputs = (images.fingerprint, prepared.targets, prepared.weights)
     with stages.enter("classifier", *settings, *labels_of_all, *inputs) as stage:
@@ -152,7 +155,7 @@ def run_on(
             method,
             images,
             prepared.targets,
-            config.fit,
+            training,
             outputs=len(given.classes),
             fabric=fabric,
             seed=derive(config.seed, "classifier"),
@@ -292,7 +295,7 @@ def check(config: Config, method: Method, train: LabelTable, decided: Correction
     method.check(train if decided is None else decided.over(train, decided_only=bool(config.noise)))
     known_rates(config.rates, train.classes)
     plan_noise(config, train)
-    networks = method.build(len(train.classes), config.fit, seed=0)
+    networks = method.build(len(train.classes), beneath(config.fit), seed=0)
     if config.fit.abnormality:
         if NO_FINDING not in train.classes:
             raise InputError(f'fit.abnormality needs a class "{NO_FINDING}", which these labels do not have.')

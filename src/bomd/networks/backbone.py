@@ -18,6 +18,7 @@ from bomd.errors import InputError
 from bomd.networks import borrowed, spread
 from bomd.networks.dense import DenseNet121
 from bomd.networks.device import Device
+from bomd.networks.saved import is_made, is_saved, load_saved
 from bomd.networks.weights import load_densenet, load_efficientnet
 
 
@@ -202,8 +203,8 @@ def build(
     Args:
         name: a key of `BACKBONES`, or "hf:NAME_OR_FOLDER" or "timm:NAME" for a model of other people.
         outputs: width of the head.
-        weights: of the trunk: None or `"none"` for random ones, `"imagenet"`, or a file (for densenet121 in
-            torchvision's format). Models of other people have their own, which `"imagenet"` stands for, too. The head
+        weights: of the trunk: None or `"none"` for random ones, `"imagenet"`, a model folder with the same backbone, or
+            a file (for densenet121 in torchvision's format). Models of other people have their own, which `"imagenet"` stands for, too. The head
             is always drawn at random.
         seed: of everything drawn at random; None draws from PyTorch's global generator.
         freeze: keep the trunk as it comes and train the head alone; None does so for models of other people.
@@ -229,9 +230,14 @@ def _build_own(name: str, outputs: int, weights: str | Path | None) -> Network:
     """A network on one of `BACKBONES`."""
     backbone = find(name)
     pretrained = None if weights in (None, "none") else weights
-    if pretrained is not None and backbone.load is None:
+    if is_made(pretrained):
+        raise InputError(f"Weights {pretrained!r} are made before a run: call bomd.pretrain.provide, or name a folder.")
+    saved = Path(pretrained) if pretrained is not None and is_saved(pretrained) else None
+    if pretrained is not None and saved is None and backbone.load is None:
         raise InputError(f"Backbone {name!r} has no pretrained weights: set them to 'none', not {str(weights)!r}.")
     network = Network(name, backbone.trunk(), backbone.channels, backbone.feature_size, outputs)
-    if pretrained is not None and backbone.load is not None:
+    if saved is not None:
+        load_saved(network.trunk, saved, name)
+    elif pretrained is not None and backbone.load is not None:
         backbone.load(network.trunk, pretrained)
     return network

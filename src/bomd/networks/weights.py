@@ -70,17 +70,18 @@ def download(url: str) -> dict[str, Tensor]:
 
 
 def load_strictly(
-    trunk: nn.Module, state: Mapping[str, Tensor], source: str, *, head: str, rename: Callable[[str], str]
+    trunk: nn.Module, state: Mapping[str, Tensor], source: str, *, head: str | None, rename: Callable[[str], str]
 ) -> None:
-    """Copy every tensor of `state` into `trunk`; the classification layer called `head` is checked and left.
+    """Copy every tensor of `state` into `trunk`; the classification layer called `head`, if any, is checked and left.
 
     Raises:
         InputError: naming a key that is missing, unexpected, given twice or of the wrong shape.
     """
     wanted = trunk.state_dict()
     given: dict[str, Tensor] = {}
+    left = [] if head is None else [f"{head}.weight", f"{head}.bias"]
     for name, tensor in state.items():
-        if name in (f"{head}.weight", f"{head}.bias"):
+        if name in left:
             continue
         target = rename(name)
         if target not in wanted:
@@ -95,7 +96,7 @@ def load_strictly(
     # Files older than PyTorch 0.4.1, torchvision's own among them, do not count batches; nothing reads the
     # count as long as batch norm has a fixed momentum.
     missing = [name for name in wanted if name not in given and not name.endswith("num_batches_tracked")]
-    missing += [name for name in (f"{head}.weight", f"{head}.bias") if name not in state]
+    missing += [name for name in left if name not in state]
     if missing:
         raise InputError(f"Weights {source}: {len(missing)} keys are missing, the first is {missing[0]!r}.")
     trunk.load_state_dict({**wanted, **given})

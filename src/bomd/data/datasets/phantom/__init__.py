@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from bomd.data.datasets.phantom.drawing import render_with, severity
+    from bomd.data.datasets.phantom.drawing import places, render_with, severity
 
-__all__ = ["HOSPITALS", "read", "render", "render_with", "severity"]
+__all__ = ["HOSPITALS", "places", "read", "render", "render_with", "severity"]
 
 TEST_EVERY = 5  # every fifth patient belongs to the test split
 _SPLITS = ("train", "test")
@@ -44,7 +44,8 @@ def read(
     Args:
         root: not used; nothing is on disk.
         split: "train" or "test", which share no patient.
-        hospital: "north" (patients as in NIH) or "south" (other patients, another appearance).
+        hospital: "north" (patients as in NIH), "south" (other patients, another appearance) or "varied" (every image
+            as from a hospital of its own, with subtler and more frequent findings; to learn from).
         count: number of images N.
         seed: another number gives other patients.
 
@@ -83,7 +84,7 @@ def render(ids: Sequence[str] | NDArray[np.str_], size: int, device: str | torch
 
 
 def __getattr__(name: str) -> Any:
-    if name not in ("render_with", "severity"):
+    if name not in ("places", "render_with", "severity"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from bomd.data.datasets.phantom import drawing
 

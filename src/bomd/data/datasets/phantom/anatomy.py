@@ -117,8 +117,8 @@ def _position(draws: Draws, size: int, hospital: Hospital) -> tuple[Tensor, Tens
     """Place (N, H, W) of each pixel in the patient's axes, and the side (N, 1, 1) of a pixel there."""
     steps = (torch.arange(size, device=draws.device, dtype=torch.float32) + 0.5) * (2 / size) - 1
     zoom = draws.varying("zoom", *hospital.zoom, steady=0.7)
-    column = steps.view(1, 1, -1) - draws.varying("shift across", -0.08, 0.08, steady=0.5)
-    row = steps.view(1, -1, 1) - draws.varying("shift along", -0.08, 0.08, steady=0.6)
+    column = steps.view(1, 1, -1) - draws.varying("shift across", *hospital.off_centre, steady=0.5)
+    row = steps.view(1, -1, 1) - draws.varying("shift along", *hospital.off_centre, steady=0.6)
     x, y = turn(column / zoom, row / zoom, draws.uniform("tilt", *hospital.tilt, of="image"))
     return x, y, (2 / size) / zoom
 

@@ -29,7 +29,7 @@ def develop(chest: Chest, hospital: Hospital) -> Tensor:
     film = haze + (1 - haze) * film * (0.35 + 0.65 * edge(beam - 0.05, 0.03))  # bare film behind the patient is black
     film = _blur(film, draws.uniform("blur", *hospital.blur, of="image"), hospital.blur[1])
     film = film + draws.uniform("grain", *hospital.grain, of="image") * _grain(chest)
-    film = _mark(film, chest, hospital)
+    film = _present(_mark(film, chest, hospital), chest, hospital)
     return (film.clamp(0, 1) * 255).round().to(torch.uint8)
 
 
@@ -74,14 +74,16 @@ def _mark(film: Tensor, chest: Chest, hospital: Hospital) -> Tensor:
     place = (torch.arange(size, device=film.device, dtype=torch.float32) + 0.5) * (2 / size) - 1
     column, row = place.view(1, 1, -1), place.view(1, -1, 1)
 
-    x = column - hospital.marker_side * draws.uniform("marker across", 0.74, 0.88, of="image")
+    side = hospital.marker_side or draws.sign("marker side", of="image")
+    x = column - side * draws.uniform("marker across", 0.74, 0.88, of="image")
     y = row + draws.uniform("marker height", 0.72, 0.9, of="image")
     x, y = turn(x, y, draws.uniform("marker turn", -0.15, 0.15, of="image"))
-    letter = torch.tensor([[float(bit) for bit in line] for line in _LETTERS[hospital.marker].split()])
-    letter = torch.nn.functional.pad(letter, (1, 1, 1, 1)).to(film.device)
+    drawn = [[[float(bit) for bit in line] for line in _LETTERS[name].split()] for name in hospital.marker]
+    letters = torch.nn.functional.pad(torch.tensor(drawn), (1, 1, 1, 1)).to(film.device)
+    pick = draws.uniform("marker letter", 0, len(letters), of="image").long().clamp(max=len(letters) - 1)
     pick_row = (y * (1 / 0.016) + 4.5).floor().clamp(0, 8).long()
     pick_column = (x * (1 / 0.016) + 3.5).floor().clamp(0, 6).long()
-    film = torch.maximum(film, 0.92 * letter[pick_row, pick_column])
+    film = torch.maximum(film, 0.92 * letters[pick, pick_row, pick_column])
 
     bordered = draws.tensor(draws.chance("border", hospital.border))
     x, y = turn(column, row, draws.uniform("border turn", -0.03, 0.03, of="image"))
@@ -89,4 +91,17 @@ def _mark(film: Tensor, chest: Chest, hospital: Hospital) -> Tensor:
         inset = draws.uniform(f"{name} border", -0.10, 0.13, of="image")
         covered = bordered * edge(inset - distance, 0.006)
         film = film + covered * (draws.uniform("border shade", *hospital.border_shade, of="image") - film)
+    return film
+
+
+def _present(film: Tensor, chest: Chest, hospital: Hospital) -> Tensor:
+    """Some images are shown inverted, and those of patients who lie on a side as they lie."""
+    if hospital.inverted:
+        inverted = chest.draws.tensor(chest.draws.chance("inverted", hospital.inverted))
+        film = film + inverted * (1 - 2 * film)
+    if hospital.lying:
+        lying = torch.from_numpy(chest.draws.chance("lying", hospital.lying)).to(film.device)
+        left = (chest.draws.sign("lies on", of="image") > 0).flatten()
+        for rows, turns in ((lying & left, 1), (lying & ~left, -1)):
+            film[rows] = film[rows].rot90(turns, (1, 2))
     return film

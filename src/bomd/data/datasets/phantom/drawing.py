@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bomd.data.datasets.classes import NIH
 from bomd.data.datasets.phantom import anatomy, appearance, devices, findings, labels
 from bomd.data.datasets.phantom.draws import Draws, Identity, identify
 from bomd.data.datasets.phantom.hospitals import HOSPITALS, check_known
@@ -37,23 +36,68 @@ def render_with(
     Returns:
         (N, size, size) uint8 on the device.
     """
-    if size < 16:
-        raise InputError(f"A phantom of {size} pixels shows nothing; size must be at least 16.")
+    _check_size(size)
     target = torch.device(device)
     identity, drawn, supine = _examine(ids, values)
     images = torch.empty((len(drawn), size, size), dtype=torch.uint8, device=target)
-    step = max(1, _PIXELS_AT_ONCE.get(target.type, 2**18) // size**2)
-    members = [np.flatnonzero(identity.hospitals == name) for name in HOSPITALS]
-    pieces = [rows[start : start + step] for rows in members for start in range(0, len(rows), step)]
 
     def draw(rows: NDArray[np.intp]) -> Tensor:
-        return _draw(identity, rows, drawn[rows], supine[rows], size, target)
+        return _draw(identity, rows, drawn[rows], drawn[rows], supine[rows], size, target)
 
-    workers = torch.get_num_threads() if target.type == "cpu" else 1
-    with _each_on_its_own(workers) as spread:
-        for rows, piece in zip(pieces, spread(draw, pieces), strict=True):
-            images[torch.from_numpy(rows).to(target)] = piece
+    for rows, piece in _in_pieces(draw, identity, np.arange(len(drawn)), size, target):
+        images[torch.from_numpy(rows).to(target)] = piece
     return images
+
+
+def places(ids: Sequence[str] | NDArray[np.str_], size: int, device: str | torch.device = "cpu") -> Tensor:
+    """(N, 13, size, size) uint8 on the device: how much each pixel changes when a finding is taken away.
+
+    That is where the finding was drawn, its shape as well as its shadow, and 0 everywhere for a finding that is absent.
+    Devices stay, also those that came with the finding.
+
+    Args:
+        ids: (N) ids as `read` gives them.
+        size: side of the images in pixels, 16 or more.
+        device: where to draw.
+    """
+    _check_size(size)
+    target = torch.device(device)
+    identity, labelled, supine = _examine(ids, None)
+    found = torch.zeros((len(labelled), len(labels.FINDINGS), size, size), dtype=torch.uint8, device=target)
+    whole = render_with(ids, None, size, target).to(torch.int16)
+    for column in range(len(labels.FINDINGS)):
+        without = labelled.copy()
+        without[:, column] = 0
+
+        def draw(rows: NDArray[np.intp], without: NDArray[np.float32] = without) -> Tensor:
+            return _draw(identity, rows, without[rows], labelled[rows], supine[rows], size, target)
+
+        present = np.flatnonzero(labelled[:, column])
+        for rows, piece in _in_pieces(draw, identity, present, size, target):
+            index = torch.from_numpy(rows).to(target)
+            found[index, column] = (whole[index] - piece).abs().to(torch.uint8)
+    return found
+
+
+def _check_size(size: int) -> None:
+    if size < 16:
+        raise InputError(f"A phantom of {size} pixels shows nothing; size must be at least 16.")
+
+
+def _in_pieces(
+    draw: Callable[[NDArray[np.intp]], Tensor],
+    identity: Identity,
+    chosen: NDArray[np.intp],
+    size: int,
+    device: torch.device,
+) -> Iterator[tuple[NDArray[np.intp], Tensor]]:
+    """Draw the chosen rows, those of one hospital at a time and as many at once as the device likes best."""
+    step = max(1, _PIXELS_AT_ONCE.get(device.type, 2**18) // size**2)
+    members = [chosen[identity.hospitals[chosen] == name] for name in HOSPITALS]
+    pieces = [rows[start : start + step] for rows in members for start in range(0, len(rows), step)]
+    workers = torch.get_num_threads() if device.type == "cpu" else 1
+    with _each_on_its_own(workers) as spread:
+        yield from zip(pieces, spread(draw, pieces), strict=True)
 
 
 @contextmanager
@@ -82,9 +126,12 @@ def severity(ids: Sequence[str] | NDArray[np.str_], values: NDArray[np.float32] 
         values: (N, 14) labels to draw in place of the clean ones, which None stands for.
     """
     identity, drawn, _ = _examine(ids, values)
-    draws = Draws(identity.patients, identity.images, torch.device("cpu"))
-    strengths = findings.severities(draws, drawn)
-    stacked: NDArray[np.float32] = torch.cat([strengths[name].flatten(1) for name in NIH[:-1]], dim=1).numpy()
+    stacked = np.zeros((len(drawn), len(labels.FINDINGS)), dtype=np.float32)
+    for name, hospital in HOSPITALS.items():
+        rows = np.flatnonzero(identity.hospitals == name)
+        draws = Draws(identity.patients[rows], identity.images[rows], torch.device("cpu"))
+        strengths = findings.severities(draws, drawn[rows], hospital)
+        stacked[rows] = torch.cat([strengths[finding].flatten(1) for finding in labels.FINDINGS], dim=1).numpy()
     return stacked
 
 
@@ -105,15 +152,21 @@ def _draw(
     identity: Identity,
     rows: NDArray[np.intp],
     values: NDArray[np.float32],
+    treated: NDArray[np.float32],
     supine: NDArray[np.bool_],
     size: int,
     device: torch.device,
 ) -> Tensor:
-    """Images (n, size, size) of some rows, all from one hospital."""
+    """Images (n, size, size) of some rows, all from one hospital.
+
+    Args:
+        values: (n, 14) labels to draw.
+        treated: (n, 14) labels that decide which devices a patient wears.
+    """
     hospital = HOSPITALS[str(identity.hospitals[rows[0]])]
     draws = Draws(identity.patients[rows], identity.images[rows], device)
-    severity = findings.severities(draws, values)
+    severity = findings.severities(draws, values, hospital)
     chest = anatomy.build(draws, size, hospital, draws.tensor(supine), severity)
     findings.add(chest, severity)
-    devices.add(chest, values, hospital)
+    devices.add(chest, treated, hospital)
     return appearance.develop(chest, hospital)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from bomd.data.datasets.phantom.anatomy import HILUM, Chest, margin
 from bomd.data.datasets.phantom.draws import Draws
+from bomd.data.datasets.phantom.hospitals import Hospital
 from bomd.data.datasets.phantom.labels import FINDINGS
 from bomd.data.datasets.phantom.shapes import bump, edge, ellipse, line, noise
 
@@ -34,10 +35,10 @@ class Shadow:
     density: Tensor | float = 0.0
 
 
-def severities(draws: Draws, labels: NDArray[np.float32]) -> dict[str, Tensor]:
-    """(N, 1, 1) severity of each finding, 0 where it is absent, else from 0.1 (subtle) to 1 (obvious)."""
+def severities(draws: Draws, labels: NDArray[np.float32], hospital: Hospital) -> dict[str, Tensor]:
+    """(N, 1, 1) severity of each finding, 0 where it is absent, else from about 0.1 (subtle) to 1 (obvious)."""
     return {
-        name: draws.varying(f"severity of {name}", 0.1, 1.0, steady=0.6) * draws.tensor(labels[:, column])
+        name: draws.varying(f"severity of {name}", *hospital.severity, steady=0.6) * draws.tensor(labels[:, column])
         for column, name in enumerate(FINDINGS)
     }
 

@@ -29,9 +29,14 @@ class Hospital:
         blur: of the detector, as a fraction of the image's side.
         border: how often collimation leaves a border.
         border_shade: brightness of the border.
-        marker: letters put on the image; in the view from the front, "L" is on the right of the image.
-        marker_side: 1 for the right of the image, -1 for the left.
+        marker: letters put on the image, one of them on each; in the view from the front, "L" is on the right of
+            the image.
+        marker_side: 1 for the right of the image, -1 for the left, 0 for either.
         devices: factor on the frequency of lines, tubes and stickers.
+        severity: from the least to the most visible that a finding gets.
+        off_centre: how far the chest lies from the middle of the image, across and along.
+        inverted: how often bright and dark are exchanged.
+        lying: how often the patient lies on a side, so that the image is turned by a quarter.
     """
 
     shift: NDArray[np.float64]
@@ -47,6 +52,10 @@ class Hospital:
     marker: str
     marker_side: int
     devices: float
+    severity: Range = (0.1, 1.0)
+    off_centre: Range = (-0.08, 0.08)
+    inverted: float = 0.0
+    lying: float = 0.0
 
 
 HOSPITALS = {
@@ -82,6 +91,27 @@ HOSPITALS = {
         marker="R",
         marker_side=-1,
         devices=1.5,
+    ),
+    # Every image as from a hospital of its own, to learn from and not to test on: wider ranges than any one hospital
+    # has, subtler findings, and more of each, the rarest most.
+    "varied": Hospital(
+        shift=np.array([0.5, 0.8, 0.5, 0.3, 0.7, 0.6, 1.0, 0.8, 0.9, 0.9, 0.9, 0.8, 1.3, 0.0]),
+        tilt=(-0.22, 0.22),
+        zoom=(0.82, 1.55),
+        exposure=(-0.14, 0.18),
+        contrast=(2.0, 6.0),
+        haze=(0.0, 0.25),
+        grain=(0.0, 0.06),
+        blur=(0.0005, 0.011),
+        border=0.4,
+        border_shade=(0.0, 1.0),
+        marker="LR",
+        marker_side=0,
+        devices=1.7,
+        severity=(0.04, 0.8),
+        off_centre=(-0.18, 0.18),
+        inverted=0.08,
+        lying=0.03,
     ),
 }
 

@@ -1,0 +1,122 @@
+"""What a start from generated X-rays is made of: how many, from which hospitals, learnt for how long."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from bomd.config import LARGEST_SIZE
+from bomd.data.datasets.phantom.hospitals import HOSPITALS, check_known
+from bomd.errors import InputError
+from bomd.files import fingerprint
+from bomd.networks.backbone import BACKBONES
+
+Target = Literal["severity", "place"]
+TARGETS: tuple[Target, ...] = ("severity", "place")
+SMALLEST = 32  # pixels; below that a chest shows nothing
+LARGEST = {"cpu": 128, "cuda": 256}  # pixels: larger phantoms cost more time than a start is worth
+_PACKAGE = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that decides about a start, so that it also names it.
+
+    Attributes:
+        backbone: A key of `bomd.networks.backbone.BACKBONES`.
+        base: What it is put on top of: "none" or "imagenet".
+        size: Side of the images in pixels.
+        count: Phantoms to learn from, an equal share from each hospital.
+        epochs: Passes over them.
+        hospitals: Where they are taken.
+        targets: What is learnt beside the labels: "severity" of each finding, "place" of each finding.
+        rate: The highest learning rate of one cycle.
+    """
+
+    backbone: str
+    base: Literal["none", "imagenet"]
+    size: int
+    count: int
+    epochs: int
+    hospitals: tuple[str, ...] = tuple(HOSPITALS)
+    targets: tuple[Target, ...] = ()
+    batch: int = 256
+    rate: float = 0.002
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_known(self.hospitals)
+        if self.backbone not in BACKBONES:
+            raise InputError(f"No backbone {self.backbone!r}: use one of {', '.join(BACKBONES)}.")
+        if self.base == "imagenet" and BACKBONES[self.backbone].load is None:
+            raise InputError(f'There are no ImageNet weights of {self.backbone!r}: use "phantom" alone.')
+        if not self.hospitals:
+            raise InputError("Phantoms come from at least one hospital: name one.")
+        unknown = [target for target in self.targets if target not in TARGETS]
+        if unknown:
+            raise InputError(f"Phantoms cannot teach {unknown[0]!r}: choose from {', '.join(TARGETS)}.")
+        if not SMALLEST <= self.size <= LARGEST_SIZE:
+            raise InputError(f"Phantoms of {self.size} pixels: choose from {SMALLEST} to {LARGEST_SIZE}.")
+        least = 4 * len(self.hospitals)
+        if self.count < least:
+            raise InputError(f"{self.count} phantoms are too few to learn from: at least {least} are needed.")
+        if self.epochs < 1 or self.batch < 2 or self.rate <= 0 or self.seed < 0:
+            raise InputError("A start needs epochs >= 1, batch >= 2, a rate above 0 and seed >= 0.")
+
+    @property
+    def name(self) -> str:
+        """As `fit.weights` calls it."""
+        return "phantom" if self.base == "none" else f"{self.base}+phantom"
+
+    @property
+    def key(self) -> str:
+        """Changes with every setting, and with the code that draws and learns phantoms."""
+        return fingerprint(asdict(self), code_fingerprint())
+
+    def describe(self) -> str:
+        """In words."""
+        taught = "".join(f", {target}" for target in self.targets)
+        return (
+            f"{self.count:,} generated X-rays of {self.size} pixels ({', '.join(self.hospitals)}), "
+            f"{self.epochs} pass{'es' * (self.epochs > 1)}, labels{taught}"
+        )
+
+
+def usual(backbone: str, base: Literal["none", "imagenet"], size: int, device: str, **changes: Any) -> Plan:
+    """The plan that fits a device: minutes on either, so that a CPU gets fewer phantoms.
+
+    Args:
+        size: Of the images that the network is for; a start is never made from larger ones than the device can afford.
+        device: "cpu" or "cuda".
+        changes: Fields of `Plan` to set otherwise.
+    """
+    affordable = max(SMALLEST, min(size, LARGEST[device]))
+    many = (120_000, 3) if device == "cuda" else (16_000, 2)
+    # Of the largest images fewer are drawn, so that a start takes minutes whatever their size.
+    count = many[0] if affordable <= 128 or device == "cpu" else many[0] // 2
+    settings = {"size": affordable, "count": count, "epochs": many[1], **changes}
+    return Plan(backbone, base, **settings)
+
+
+@functools.cache
+def code_fingerprint() -> str:
+    """Changes with the code of the phantoms and of this room; comments and docstrings do not count."""
+    files = [*_files("data/datasets/phantom"), *_files("pretrain")]
+    return fingerprint(*(part for file in files for part in (file.name, without_comments(file.read_text("utf-8")))))
+
+
+def _files(folder: str) -> Sequence[Path]:
+    return sorted((_PACKAGE / folder).rglob("*.py"))
+
+
+def without_comments(source: str) -> str:
+    """Python code as a tree in text, which has neither comments nor docstrings nor layout."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+    return ast.dump(tree)

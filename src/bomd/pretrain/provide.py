@@ -1,0 +1,62 @@
+"""From the name of a start in `fit.weights` to weights that a network can be built with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, cast
+
+from bomd import progress
+from bomd.config import FitSettings
+from bomd.data.batches import Images
+from bomd.errors import InputError
+from bomd.networks.device import Device
+from bomd.networks.saved import BASES, MADE, is_made
+from bomd.pretrain.make import make
+from bomd.pretrain.own import learn_own
+from bomd.pretrain.plan import usual
+from bomd.runs import Stages
+
+NAMES = tuple(
+    "+".join(part for part in (base, *steps) if part)
+    for base in ("", "imagenet")
+    for steps in (("phantom",), ("self",), ("phantom", "self"))
+)
+
+
+def parts(weights: str) -> tuple[Literal["none", "imagenet"], tuple[str, ...]]:
+    """What a start is put on top of, and what is learnt from then on: "phantom", "self", or both in this order."""
+    found = weights.split("+")
+    base = found.pop(0) if found[0] in BASES else "none"
+    if tuple(found) not in ((MADE[0],), (MADE[1],), MADE):
+        raise InputError(f"fit.weights is {weights!r}: use none, imagenet, {', '.join(NAMES)}, a folder or a file.")
+    return cast(Literal["none", "imagenet"], base), tuple(found)
+
+
+def beneath(fit: FitSettings) -> FitSettings:
+    """The settings with what the start is put on top of, to try out whether a network can be built at all."""
+    return replace(fit, weights=parts(fit.weights)[0]) if is_made(fit.weights) else fit
+
+
+def provide(
+    fit: FitSettings, images: Images, fabric: Device, stages: Stages, seed: int
+) -> tuple[FitSettings, tuple[str, ...]]:
+    """The settings with weights that are there, made now where they have to be, and notes about them.
+
+    Args:
+        images: Those to be learnt, for "self" and for their size.
+        seed: For "self"; phantoms are learnt once for all seeds.
+    """
+    if not is_made(fit.weights):
+        return fit, ()
+    base, steps = parts(fit.weights)
+    weights, notes = str(base), []
+    if "phantom" in steps:
+        start = make(usual(fit.backbone, base, images.size, fabric.device.type), fabric)
+        weights = str(start.folder)
+        notes.append(start.note())
+        progress.say(start.note())
+    if "self" in steps:
+        place = learn_own(replace(fit, weights=weights), images, fabric, stages, seed)
+        weights = str(place)
+        notes.append(f"Start {fit.weights!r}: learnt from the training images without their labels.")
+    return replace(fit, weights=weights), tuple(notes)
