@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Which start learns best from noisy labels of real X-rays? The runs behind docs/pretraining.md.
+#
+#   NIH_ROOT=nih OPENI_ROOT=openi GOOGLE_ROOT=nih-google scripts/pretrain_trial.sh OUTPUT
+#   cp OUTPUT/pretrain.jsonl.gz results/ && python scripts/pretrain_page.py
+#
+# Start weights are made first, once for all runs. Every run is recorded as soon as it is finished, so that a trial that is
+# cut short keeps what it has, and the same command goes on. Variables:
+#   PARTS   of: main (4 starts x 4 noises x 3 methods), densenet (from scratch against phantoms), variants (which
+#           phantoms), self (own images without labels); by default "main densenet"
+#   SEEDS   by default 0,1,2              JOBS   runs at once, by default 16
+#   LIMIT   seconds for the runs of all parts together, by default 420
+#   COUNT   phantoms instead of the usual number, and PASSES over them; for a quick try
+#   EXTRA   further options for every run, such as "--set fit.epochs=1"
+#   BOMD    the command, by default bomd  WORK   where runs and weights go, by default OUTPUT/work
+set -u
+OUTPUT=${1:?name a folder for the records}
+BOMD=${BOMD:-bomd} PARTS=${PARTS:-main densenet} SEEDS=${SEEDS:-0,1,2} JOBS=${JOBS:-16} LIMIT=${LIMIT:-420}
+EXTRA=${EXTRA:-} COUNT=${COUNT:-} PASSES=${PASSES:-1} WORK=${WORK:-$OUTPUT/work}
+mkdir -p "$OUTPUT" "$WORK/starts"
+export BOMD_CACHE=${BOMD_CACHE:-$WORK/cache}
+ROOTS=(--set "train.root=${NIH_ROOT:-data/nih}" --set "test.openi.root=${OPENI_ROOT:-data/openi}"
+  --set "test.google.root=${GOOGLE_ROOT:-data/nih-google}" --set "test.google.images_root=${NIH_ROOT:-data/nih}")
+FEW=() && [ -n "$COUNT" ] && FEW=(--count "$COUNT" --epochs "$PASSES")
+
+NONE='noise.kind=none'
+LIGHT='noise.kind=symmetric noise.rows=0.2 noise.labels=0.2'
+HEAVY='noise.kind=symmetric noise.rows=0.4 noise.labels=0.4'
+MINED='noise.kind=report_mining noise.share=0.2'
+
+asked() { case " $PARTS " in *" $1 "*) true ;; *) false ;; esac; }
+say() { echo "$(date +%T) $*"; }
+
+# start NAME BACKBONE WEIGHTS OPTIONS...: make weights in the background, in a folder whose name the records keep.
+start() {
+  local name=$1 backbone=$2 weights=$3 && shift 3
+  [ -e "$WORK/starts/$name/model.json" ] && return
+  rm -rf "${WORK:?}/starts/$name"
+  $BOMD pretrain "$backbone" --weights "$weights" --size 64 "${FEW[@]}" "$@" -o "$WORK/starts/$name" \
+    >"$OUTPUT/start-$name.log" 2>&1 &
+}
+
+say "starts"
+if asked main || asked variants || asked self; then
+  start imagenet+phantom efficientnet_lite0 imagenet+phantom
+fi
+asked main && start phantom efficientnet_lite0 phantom
+asked densenet && start densenet-phantom densenet121 phantom
+if asked variants; then
+  start imagenet+phantom-plain efficientnet_lite0 imagenet+phantom --hospitals north,south
+  start imagenet+phantom-varied efficientnet_lite0 imagenet+phantom --hospitals varied
+  start imagenet+phantom-place efficientnet_lite0 imagenet+phantom --targets severity,place
+fi
+wait
+for log in "$OUTPUT"/start-*.log; do [ -e "$log" ] && say "$(tail -n 3 "$log" | tr '\n' ' ')"; done
+
+# Without COUNT, runs ask for starts by name, which finds what was just made.
+named() { if [ -n "$COUNT" ]; then echo "$WORK/starts/$1"; else echo "$1"; fi; }
+
+# runs PART JOBS METHODS CELLS...: in the background.
+runs() {
+  local part=$1 jobs=$2 methods=$3 && shift 3
+  local cells=()
+  for cell in "$@"; do cells+=(--cell "$cell"); done
+  # shellcheck disable=SC2086 # EXTRA and BOMD are lists of words
+  timeout "$LIMIT" $BOMD benchmark nih-64 --methods "$methods" "${cells[@]}" "${ROOTS[@]}" --seeds "$SEEDS" --jobs "$jobs" \
+    --no-report --runs "$WORK/runs" --results "$OUTPUT/$part.jsonl" $EXTRA >"$OUTPUT/$part.log" 2>&1 &
+}
+
+small=0
+for part in densenet variants self; do asked $part && small=$((small + JOBS / 8)); done
+asked main || small=0
+each=$((JOBS / 8 > 0 && small > 0 ? JOBS / 8 : JOBS))
+say "runs"
+if asked main; then
+  cells=()
+  for noise in "$NONE" "$LIGHT" "$HEAVY" "$MINED"; do
+    for weights in none imagenet phantom imagenet+phantom; do
+      case $weights in *phantom) cells+=("fit.weights=$(named $weights) $noise") ;; *) cells+=("fit.weights=$weights $noise") ;; esac
+    done
+  done
+  runs main $((JOBS - small > 0 ? JOBS - small : 1)) bce,bomd,bomd-plus "${cells[@]}"
+fi
+if asked densenet; then
+  runs densenet "$each" bce "fit.backbone=densenet121 fit.weights=none $NONE" "fit.backbone=densenet121 fit.weights=none $HEAVY" \
+    "fit.backbone=densenet121 fit.weights=$WORK/starts/densenet-phantom $NONE" \
+    "fit.backbone=densenet121 fit.weights=$WORK/starts/densenet-phantom $HEAVY"
+fi
+if asked variants; then
+  cells=()
+  for name in imagenet+phantom-plain imagenet+phantom-varied imagenet+phantom-place; do
+    cells+=("fit.weights=$WORK/starts/$name $NONE" "fit.weights=$WORK/starts/$name $HEAVY")
+  done
+  runs variants "$each" bce "${cells[@]}"
+fi
+if asked self; then
+  runs self "$each" bce "fit.weights=imagenet+self $NONE" "fit.weights=imagenet+self $HEAVY"
+fi
+wait
+say "records"
+cat "$OUTPUT"/{main,densenet,variants,self}.jsonl 2>/dev/null | gzip -9 >"$OUTPUT/pretrain.jsonl.gz"
+for log in "$OUTPUT"/{main,densenet,variants,self}.log; do [ -e "$log" ] && { echo "== $log"; tail -n 4 "$log"; }; done
+say "$(zcat "$OUTPUT/pretrain.jsonl.gz" | wc -l) runs are recorded in $OUTPUT/pretrain.jsonl.gz"
