@@ -6,16 +6,20 @@
 #
 # Start weights are made first, once for all runs. Every run is recorded as soon as it is finished, so that a trial that is
 # cut short keeps what it has, and the same command goes on. Variables:
+# On one H200 with 16 processes under MPS, main and densenet take about 6 minutes for two seeds after 1 to 2 for the
+# weights; other seeds may follow in another call, and the page takes several files of records.
 #   PARTS   of: main (4 starts x 4 noises x 3 methods), densenet (from scratch against phantoms), variants (which
 #           phantoms), self (own images without labels); by default "main densenet"
-#   SEEDS   by default 0,1,2              JOBS   runs at once, by default 16
+#   METHODS of main, by default "bce bomd bomd-plus"
+#   SEEDS   by default 0,1                JOBS   runs at once, by default 16
 #   LIMIT   seconds for the runs of all parts together, by default 420
 #   COUNT   phantoms instead of the usual number, and PASSES over them; for a quick try
 #   EXTRA   further options for every run, such as "--set fit.epochs=1"
 #   BOMD    the command, by default bomd  WORK   where runs and weights go, by default OUTPUT/work
 set -u
 OUTPUT=${1:?name a folder for the records}
-BOMD=${BOMD:-bomd} PARTS=${PARTS:-main densenet} SEEDS=${SEEDS:-0,1,2} JOBS=${JOBS:-16} LIMIT=${LIMIT:-420}
+BOMD=${BOMD:-bomd} PARTS=${PARTS:-main densenet} SEEDS=${SEEDS:-0,1} JOBS=${JOBS:-16}
+LIMIT=${LIMIT:-420} METHODS=${METHODS:-bce bomd bomd-plus}
 EXTRA=${EXTRA:-} COUNT=${COUNT:-} PASSES=${PASSES:-1} WORK=${WORK:-$OUTPUT/work}
 mkdir -p "$OUTPUT" "$WORK/starts"
 export BOMD_CACHE=${BOMD_CACHE:-$WORK/cache}
@@ -67,22 +71,22 @@ runs() {
     --no-report --runs "$WORK/runs" --results "$OUTPUT/$part.jsonl" $EXTRA >"$OUTPUT/$part.log" 2>&1 &
 }
 
-small=0
-for part in densenet variants self; do asked $part && small=$((small + JOBS / 8)); done
-asked main || small=0
-each=$((JOBS / 8 > 0 && small > 0 ? JOBS / 8 : JOBS))
+# Methods run beside one another, each with its share of the processes, so that a trial that is cut short lacks no method.
+share() { echo $((JOBS * $1 / 16 > 0 ? JOBS * $1 / 16 : 1)); }
 say "runs"
 if asked main; then
   cells=()
   for noise in "$NONE" "$LIGHT" "$HEAVY" "$MINED"; do
-    for weights in none imagenet phantom imagenet+phantom; do
-      case $weights in *phantom) cells+=("fit.weights=$(named $weights) $noise") ;; *) cells+=("fit.weights=$weights $noise") ;; esac
-    done
+    for weights in none imagenet; do cells+=("fit.weights=$weights $noise"); done
+    for weights in phantom imagenet+phantom; do cells+=("fit.weights=$(named $weights) $noise"); done
   done
-  runs main $((JOBS - small > 0 ? JOBS - small : 1)) bce,bomd,bomd-plus "${cells[@]}"
+  for method in $METHODS; do
+    case $method in bce) parts=2 ;; bomd) parts=5 ;; *) parts=7 ;; esac
+    runs "main-$method" "$(share $parts)" "$method" "${cells[@]}"
+  done
 fi
 if asked densenet; then
-  runs densenet "$each" bce "fit.backbone=densenet121 fit.weights=none $NONE" "fit.backbone=densenet121 fit.weights=none $HEAVY" \
+  runs densenet "$(share 2)" bce "fit.backbone=densenet121 fit.weights=none $NONE" "fit.backbone=densenet121 fit.weights=none $HEAVY" \
     "fit.backbone=densenet121 fit.weights=$WORK/starts/densenet-phantom $NONE" \
     "fit.backbone=densenet121 fit.weights=$WORK/starts/densenet-phantom $HEAVY"
 fi
@@ -91,13 +95,15 @@ if asked variants; then
   for name in imagenet+phantom-plain imagenet+phantom-varied imagenet+phantom-place; do
     cells+=("fit.weights=$WORK/starts/$name $NONE" "fit.weights=$WORK/starts/$name $HEAVY")
   done
-  runs variants "$each" bce "${cells[@]}"
+  runs variants "$(share 4)" bce "${cells[@]}"
 fi
 if asked self; then
-  runs self "$each" bce "fit.weights=imagenet+self $NONE" "fit.weights=imagenet+self $HEAVY"
+  runs self "$(share 4)" bce "fit.weights=imagenet+self $NONE" "fit.weights=imagenet+self $HEAVY"
 fi
 wait
 say "records"
-cat "$OUTPUT"/{main,densenet,variants,self}.jsonl 2>/dev/null | gzip -9 >"$OUTPUT/pretrain.jsonl.gz"
-for log in "$OUTPUT"/{main,densenet,variants,self}.log; do [ -e "$log" ] && { echo "== $log"; tail -n 4 "$log"; }; done
-say "$(zcat "$OUTPUT/pretrain.jsonl.gz" | wc -l) runs are recorded in $OUTPUT/pretrain.jsonl.gz"
+parts=()
+for records in "$OUTPUT"/{main-*,densenet,variants,self}.jsonl; do [ -e "$records" ] && parts+=("$records"); done
+[ ${#parts[@]} -gt 0 ] && cat "${parts[@]}" | gzip -9 >"$OUTPUT/pretrain.jsonl.gz"
+for log in "$OUTPUT"/{main-*,densenet,variants,self}.log; do [ -e "$log" ] && { echo "== $log"; tail -n 4 "$log"; }; done
+say "$(cat "${parts[@]}" /dev/null | wc -l) runs are recorded in $OUTPUT/pretrain.jsonl.gz"

@@ -39,6 +39,7 @@ def audit(
     rates: str | Path | None = None,
     size: int | None = None,
     minutes: float | None = None,
+    weights: str | None = None,
     seed: int = 0,
     skip_missing: bool = False,
     drop_duplicates: bool = False,
@@ -61,6 +62,8 @@ def audit(
         rates: A CSV with the columns class, miss and false_alarm, where somebody measured how often labels are wrong.
         size: Side of the images in pixels; by default what fits the time.
         minutes: How long training may take; by default 10 on a CPU and 30 on a GPU.
+        weights: What networks start from, as `fit.weights` has them, such as "imagenet+phantom" for chest X-rays; by
+            default ImageNet where there are such weights.
         seed: Of everything that is drawn at random.
         skip_missing: Leave out rows whose image is not there, instead of refusing them.
         drop_duplicates: Keep the first row of an id that occurs again, instead of refusing the table.
@@ -78,6 +81,7 @@ def audit(
             rates=rates,
             size=size,
             minutes=minutes,
+            weights=weights,
             seed=seed,
             skip_missing=skip_missing,
             drop_duplicates=drop_duplicates,

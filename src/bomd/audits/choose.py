@@ -43,6 +43,7 @@ class Choice:
         seconds: What all of it will take on this device, roughly, if it has nothing else to do.
         reason: Why these, in words.
         threads: How many trained fastest when it was chosen; 0 leaves it to PyTorch.
+        weights: To start from, as `fit.weights` has them; "" is ImageNet where there are such weights.
     """
 
     backbone: str
@@ -52,6 +53,7 @@ class Choice:
     seconds: float
     reason: str
     threads: int = 0
+    weights: str = ""
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -72,7 +74,7 @@ class Choice:
             train=train,
             fit=FitSettings(
                 backbone=self.backbone,
-                weights="none" if scratch else "imagenet",
+                weights=self.weights or ("none" if scratch else "imagenet"),
                 epochs=self.classifier_epochs,
                 batch=batch,
                 rate=0.002 if scratch else 0.0015,
@@ -191,7 +193,9 @@ def show_time(seconds: float) -> str:
 
 def explain(choice: Choice, images: int) -> Sequence[str]:
     """What was chosen and why, in lines for people."""
-    network = "a small network without pretraining" if choice.backbone == "small" else f"{choice.backbone} (ImageNet)"
+    start = choice.weights or ("none" if choice.backbone == "small" else "imagenet")
+    shown = {"none": "without pretraining", "imagenet": "(ImageNet)"}.get(start, f"({start})")
+    network = f"{'a small network' if choice.backbone == 'small' else choice.backbone} {shown}"
     return (
         f"{images:,} images at {choice.size} x {choice.size} pixels, {network}: "
         f"{choice.epochs} passes for evidence, {choice.classifier_epochs} for the classifier",

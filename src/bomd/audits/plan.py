@@ -15,6 +15,7 @@ from bomd.audits.choose import SMALLEST, Choice, choose, explain
 from bomd.audits.found import FACTS, PAGE, TABLE
 from bomd.audits.given import Given, read_given
 from bomd.audits.stand_in import PICTURES, StandIn, at_most_one, find_stand_in
+from bomd.audits.start import with_start
 from bomd.config import LARGEST_SIZE, Config, ImageSettings
 from bomd.data.images import read_image
 from bomd.data.verify import verify_tables
@@ -82,6 +83,7 @@ def plan(
     rates: str | Path | None = None,
     size: int | None = None,
     minutes: float | None = None,
+    weights: str | None = None,
     seed: int = 0,
     skip_missing: bool = False,
     **layout: Any,
@@ -109,11 +111,14 @@ def plan(
     request = fingerprint(request, measured) if measured else request
     choice, stand_in = None, find_stand_in(given, labels, features, probabilities, backbone)
     if stand_in is not None:
+        if weights is not None:
+            raise InputError("--weights is for networks that an audit trains, and here none is: leave it out.")
         request = fingerprint(request, stand_in.key)
     else:
-        request = fingerprint(request, size, minutes)
+        request = fingerprint(request, size, minutes, *([weights] if weights else []))
         choice = _earlier_choice(place, request) or choose(len(labels), _largest(labels), minutes=minutes, size=size)
-        for line in explain(choice, len(labels)):
+        choice, offered = with_start(choice, weights, labels)
+        for line in (*explain(choice, len(labels)), *offered):
             progress.say(line)
     side = choice.size if choice is not None else size or (stand_in.side if stand_in is not None else PICTURES)
     if not SMALLEST <= side <= LARGEST_SIZE:

@@ -57,6 +57,13 @@ def audit(
     minutes: Annotated[
         float | None, typer.Option(help="How long training may take; by default 10 on a CPU and 30 on a GPU.")
     ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            help="What networks start from: imagenet+phantom, or phantom for the small network, learns chests from "
+            "generated X-rays first; self learns your images without their labels; a model folder."
+        ),
+    ] = None,
     plan_only: Annotated[bool, typer.Option("--plan", help="Say what would be done and how long, and stop.")] = False,
     skip_missing: Annotated[
         bool, typer.Option("--skip-missing", help="Leave out rows whose image is not there.")
@@ -105,6 +112,7 @@ def audit(
         rates=rates,
         size=size,
         minutes=minutes,
+        weights=weights,
         seed=seed,
         skip_missing=skip_missing,
         drop_duplicates=drop_duplicates,

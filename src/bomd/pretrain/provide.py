@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal, cast
 
 from bomd import progress
@@ -28,12 +29,28 @@ def parts(weights: str) -> tuple[Literal["none", "imagenet"], tuple[str, ...]]:
     found = weights.split("+")
     base = found.pop(0) if found[0] in BASES else "none"
     if tuple(found) not in ((MADE[0],), (MADE[1],), MADE):
-        raise InputError(f"fit.weights is {weights!r}: use none, imagenet, {', '.join(NAMES)}, a folder or a file.")
+        raise _unknown(weights, "fit.weights")
     return cast(Literal["none", "imagenet"], base), tuple(found)
+
+
+def check_known(weights: str, what: str = "fit.weights") -> None:
+    """Refuse a word that is neither the name of a start nor a place.
+
+    Args:
+        what: Where it was given, in words.
+    """
+    place = "/" in weights or "\\" in weights or bool(Path(weights).suffix) or Path(weights).exists()
+    if weights not in BASES and not is_made(weights) and not place:
+        raise _unknown(weights, what)
+
+
+def _unknown(weights: str, what: str) -> InputError:
+    return InputError(f"{what} is {weights!r}: use none, imagenet, {', '.join(NAMES)}, a folder or a file.")
 
 
 def beneath(fit: FitSettings) -> FitSettings:
     """The settings with what the start is put on top of, to try out whether a network can be built at all."""
+    check_known(fit.weights)
     return replace(fit, weights=parts(fit.weights)[0]) if is_made(fit.weights) else fit
 
 
