@@ -46,6 +46,7 @@ MENUS: dict[str, dict[str, str]] = {
         "methods-demo.md": "All methods on phantoms",
         "methods-nih.md": "All methods on real X-rays",
         "reproduced.md": "The paper's tables and figures",
+        "pretraining.md": "Starts from generated X-rays",
         "speed.md": "Speed",
     },
     "Reference": {
