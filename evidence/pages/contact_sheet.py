@@ -17,11 +17,12 @@ from bomd.data.datasets import phantom
 from bomd.data.datasets.classes import NIH
 from bomd.files import replacing
 
+HOSPITALS = ("north", "south")  # "varied" has every look, and no finding as obvious as the first column
 SEVERITIES = (0.9, 0.7, 0.5, 0.2)
 
 
 def main(path: Path, size: int = 128) -> None:
-    columns = [(hospital, strength) for hospital in phantom.HOSPITALS for strength in SEVERITIES]
+    columns = [(hospital, strength) for hospital in HOSPITALS for strength in SEVERITIES]
     figure, axes = plt.subplots(
         len(NIH), len(columns), figsize=(1.25 * len(columns) + 1.3, 1.27 * len(NIH)), squeeze=False
     )

@@ -108,7 +108,7 @@ def test_a_model_folder_is_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     [
         ("phantoms", "fit.weights is 'phantoms': use none, imagenet, phantom"),
         ("phantom+imagenet", "fit.weights is 'phantom\\+imagenet': use none"),
-        ("imagenet+phantom", "Backbone 'small' has no pretrained weights"),
+        ("imagenet+phantom", "no ImageNet weights of 'small': use phantom or self alone"),
         ("nowhere/model", "Backbone 'small' has no pretrained weights"),
     ],
 )

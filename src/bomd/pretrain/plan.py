@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +18,8 @@ Target = Literal["severity", "place"]
 TARGETS: tuple[Target, ...] = ("severity", "place")
 SMALLEST = 32  # pixels; below that a chest shows nothing
 LARGEST = {"cpu": 128, "cuda": 256}  # pixels: larger phantoms cost more time than a start is worth
+NO_IMAGENET = "There are no ImageNet weights of {!r}: use phantom or self alone."
+LEARNING = ("make.py", "plan.py", "teach.py")  # files of this room that decide about what is learnt
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -51,9 +52,10 @@ class Plan:
     def __post_init__(self) -> None:
         check_known(self.hospitals)
         if self.backbone not in BACKBONES:
-            raise InputError(f"No backbone {self.backbone!r}: use one of {', '.join(BACKBONES)}.")
+            known = ", ".join(BACKBONES)
+            raise InputError(f"No backbone {self.backbone!r} to learn phantoms with: use one of {known}.")
         if self.base == "imagenet" and BACKBONES[self.backbone].load is None:
-            raise InputError(f'There are no ImageNet weights of {self.backbone!r}: use "phantom" alone.')
+            raise InputError(NO_IMAGENET.format(self.backbone))
         if not self.hospitals:
             raise InputError("Phantoms come from at least one hospital: name one.")
         unknown = [target for target in self.targets if target not in TARGETS]
@@ -104,13 +106,10 @@ def usual(backbone: str, base: Literal["none", "imagenet"], size: int, device: s
 
 @functools.cache
 def code_fingerprint() -> str:
-    """Changes with the code of the phantoms and of this room; comments and docstrings do not count."""
-    files = [*_files("data/datasets/phantom"), *_files("pretrain")]
+    """Changes with the code that draws phantoms and learns them; comments and docstrings do not count."""
+    drawing = sorted((_PACKAGE / "data" / "datasets" / "phantom").glob("*.py"))
+    files = [*drawing, *(_PACKAGE / "pretrain" / name for name in LEARNING)]
     return fingerprint(*(part for file in files for part in (file.name, without_comments(file.read_text("utf-8")))))
-
-
-def _files(folder: str) -> Sequence[Path]:
-    return sorted((_PACKAGE / folder).rglob("*.py"))
 
 
 def without_comments(source: str) -> str:

@@ -10,11 +10,12 @@ from bomd import progress
 from bomd.config import FitSettings
 from bomd.data.batches import Images
 from bomd.errors import InputError
+from bomd.networks.backbone import BACKBONES
 from bomd.networks.device import Device
 from bomd.networks.saved import BASES, MADE, is_made
 from bomd.pretrain.make import make
 from bomd.pretrain.own import learn_own
-from bomd.pretrain.plan import usual
+from bomd.pretrain.plan import NO_IMAGENET, SMALLEST, usual
 from bomd.runs import Stages
 
 NAMES = tuple(
@@ -51,7 +52,15 @@ def _unknown(weights: str, what: str) -> InputError:
 def beneath(fit: FitSettings) -> FitSettings:
     """The settings with what the start is put on top of, to try out whether a network can be built at all."""
     check_known(fit.weights)
-    return replace(fit, weights=parts(fit.weights)[0]) if is_made(fit.weights) else fit
+    if not is_made(fit.weights):
+        return fit
+    base, steps = parts(fit.weights)
+    own = BACKBONES.get(fit.backbone)
+    if "phantom" in steps and own is None:
+        usual(fit.backbone, "none", SMALLEST, "cpu")  # says why not
+    if base == "imagenet" and own is not None and own.load is None:
+        raise InputError(NO_IMAGENET.format(fit.backbone))
+    return replace(fit, weights=base)
 
 
 def provide(
