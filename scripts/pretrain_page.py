@@ -199,7 +199,8 @@ weights = "imagenet+phantom" # or "phantom", where there are no ImageNet weights
 
 The same start serves every network of a run: descriptors, evidence and classifier. `bomd run`, `bomd benchmark` and
 `bomd audit --weights phantom` make it on first use and say how long that takes: a minute or a few on a GPU, where
-120,000 phantoms are learnt three times, and some minutes on a CPU, which gets 16,000. It is kept for all runs of this
+120,000 phantoms are learnt three times, and some minutes on a CPU, which learns 16,000 twice; of images above 128 and
+64 pixels half as many. It is kept for all runs of this
 user in `~/.cache/bomd`, or where `BOMD_CACHE` says, as a model folder with card and metrics. Another backbone, image
 size, recipe or a change of the code that draws phantoms gives another start. Processes that want the same one wait for
 the first; interrupted, the next run goes on.

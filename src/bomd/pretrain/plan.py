@@ -97,10 +97,9 @@ def usual(backbone: str, base: Literal["none", "imagenet"], size: int, device: s
         changes: Fields of `Plan` to set otherwise.
     """
     affordable = max(SMALLEST, min(size, LARGEST[device]))
-    many = (120_000, 3) if device == "cuda" else (16_000, 2)
-    # Of the largest images fewer are drawn, so that a start takes minutes whatever their size.
-    count = many[0] if affordable <= 128 or device == "cpu" else many[0] // 2
-    settings = {"size": affordable, "count": count, "epochs": many[1], **changes}
+    count, epochs, large = (120_000, 3, 128) if device == "cuda" else (16_000, 2, 64)
+    # Of large images fewer are drawn, so that a start takes minutes whatever their size.
+    settings = {"size": affordable, "count": count if affordable <= large else count // 2, "epochs": epochs, **changes}
     return Plan(backbone, base, **settings)
 
 
