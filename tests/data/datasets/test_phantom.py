@@ -288,6 +288,31 @@ def test_hospitals_look_different(north, south):
     assert (ours[:, None] < theirs[None, :]).float().mean() > 0.8
 
 
+def test_varied_images_are_each_from_a_hospital_of_their_own(north):
+    """Brightness differs more, findings are more frequent and subtler, and some images lie or are inverted."""
+    varied = phantom.read(hospital="varied", count=600)
+    assert (varied.values[:, :-1].mean(0) > north.values[:, :-1].mean(0)).all()
+    severe, usual = phantom.severity(varied.ids), phantom.severity(north.ids[:2000])
+    assert severe[severe > 0].mean() < usual[usual > 0].mean() - 0.05
+    draws = Draws(identify(varied.ids).patients, identify(varied.ids).images, torch.device("cpu"))
+    turned, inverted = (draws.chance(name, share) for name, share in (("lying", 0.03), ("inverted", 0.08)))
+    assert turned.any()
+    assert inverted.any()
+    plain = np.flatnonzero(~turned & ~inverted)[:120]
+    means = phantom.render(varied.ids[plain], 32).float().mean((1, 2))
+    assert means.std() > 1.3 * phantom.render(north.ids[:120], 32).float().mean((1, 2)).std()
+    corner = phantom.render(varied.ids[np.flatnonzero(inverted & ~turned)[:20]], 32).float()[:, 26:30, 12:20].mean()
+    belly = phantom.render(varied.ids[plain[:60]], 32).float()[:, 26:30, 12:20].mean()
+    assert corner < belly - 60, "the belly is bright unless the image is inverted"
+
+
+def test_varied_images_depend_on_their_ids_alone():
+    ids = phantom.read(hospital="varied", count=30).ids
+    whole = phantom.render(ids, 32)
+    assert torch.equal(phantom.render(ids[::-1].copy(), 32).flip(0), whole)
+    assert torch.equal(phantom.render(ids[7:8], 32)[0], whole[7])
+
+
 # --- findings ---------------------------------------------------------------------------------------------------
 
 # Where the standard chest may change for a finding, as rows and columns in parts of the side. The patient's right is on

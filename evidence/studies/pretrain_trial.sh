@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Which start learns best from noisy labels of real X-rays? The runs behind docs/pretraining.md.
 #
-#   NIH_ROOT=nih OPENI_ROOT=openi GOOGLE_ROOT=nih-google scripts/pretrain_trial.sh OUTPUT
-#   cp OUTPUT/pretrain.jsonl.gz results/ && python scripts/pretrain_page.py
+#   NIH_ROOT=nih OPENI_ROOT=openi GOOGLE_ROOT=nih-google evidence/studies/pretrain_trial.sh OUTPUT
+#   python -m evidence.pages.pretraining OUTPUT/pretrain.jsonl.gz
 #
 # Start weights are made first, once for all runs. Every run is recorded as soon as it is finished, so that a trial that is
 # cut short keeps what it has, and the same command goes on. Variables:

@@ -1,6 +1,6 @@
-"""Write results/pretrain.csv from the records of scripts/pretrain_trial.sh, and docs/pretraining.md from that table.
+"""Write results/pretrain.csv from the records of pretrain_trial.sh, and docs/pretraining.md from that table.
 
-python scripts/pretrain_page.py [RECORDS.jsonl.gz...]
+python -m evidence.pages.pretraining [RECORDS.jsonl.gz...]
 
 Without records only the page is written. What has not been run is said to be missing.
 """
@@ -16,14 +16,14 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from scipy.stats import t as student
+from scipy.stats import t as student  # type: ignore[import-untyped]
 
 from bomd.experiments.benchmark import Record, read_records, write_csv
 from bomd.experiments.comparison import HELD_OUT, auc, noise_name
 from bomd.files import write_text
+from evidence import DOCS, RESULTS
 
-ROOT = Path(__file__).parents[1]
-TABLE, PAGE = ROOT / "results" / "pretrain.csv", ROOT / "docs" / "pretraining.md"
+TABLE, PAGE = RESULTS / "pretrain.csv", DOCS / "pretraining.md"
 COLUMNS = ("backbone", "start", "method", "noise", "seed", "test", "auc")
 METHODS = ("bce", "bomd", "bomd-plus")
 STARTS = ("none", "imagenet", "phantom", "imagenet+phantom")
@@ -246,10 +246,11 @@ Contrastive learning on the training images, against ImageNet alone. The differe
 LIMITS = """## Limits
 
 Chests of one build, one size of image and few seeds; phantoms differ from people in ways that nobody has listed. The
-recipe of the start (how many, how long, which hospitals) was not tuned on any test set here.
+recipe of the start (how many, how long, which hospitals) was not tuned on any test set here. Everything above is from
+starts made on a GPU: whether the smaller one that a CPU makes is worth its minutes has not been measured.
 
-Written by `scripts/pretrain_page.py` from `results/pretrain.csv`, which it makes from what
-`scripts/pretrain_trial.sh` recorded.
+Written by `python -m evidence.pages.pretraining` from `results/pretrain.csv`, which it makes from what
+`evidence/studies/pretrain_trial.sh` recorded.
 """
 
 

@@ -1,7 +1,7 @@
 """Do a model's heat maps point at findings? The pointing game on phantoms, or on NIH's boxes.
 
-python scripts/pointing.py MODEL
-python scripts/pointing.py MODEL --boxes BBox_List_2017.csv --images NIH/images --results pointing.csv
+python -m evidence.studies.pointing MODEL
+python -m evidence.studies.pointing MODEL --boxes BBox_List_2017.csv --images NIH/images --results pointing.csv
 
 Phantoms are of patients that no model has learnt: where each finding was drawn is known to the pixel. NIH's boxes are
 in images of its official test list; those that are not in the folder are left out and counted.

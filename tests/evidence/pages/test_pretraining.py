@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import pytest
-
-ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture(scope="module")
-def pages() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("pretrain_page", ROOT / "scripts" / "pretrain_page.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from evidence import ROOT
+from evidence.pages import pretraining as pages
 
 
 def record(start: str, seed: int, auc: float, noise: dict[str, Any] | None = None, **fit: Any) -> dict[str, Any]:
@@ -43,11 +30,11 @@ def record(start: str, seed: int, auc: float, noise: dict[str, Any] | None = Non
     }
 
 
-def test_the_page_is_what_the_table_says(pages: ModuleType) -> None:
+def test_the_page_is_what_the_table_says() -> None:
     assert (ROOT / "docs" / "pretraining.md").read_text() == pages.page(pages.read_scores(pages.TABLE))
 
 
-def test_numbers_by_hand(pages: ModuleType, tmp_path: Path) -> None:
+def test_numbers_by_hand(tmp_path: Path) -> None:
     """Gaps .03 and .05: mean .04, and t(.975, 1) = 12.706 times .01 is .127. Labels before noise decide."""
     noise = {"kind": "symmetric", "rows": 0.4, "labels": 0.4}
     records = [
@@ -71,7 +58,7 @@ def test_numbers_by_hand(pages: ModuleType, tmp_path: Path) -> None:
     assert "Not run, of 48 cells: bce, none, none;" in text
 
 
-def test_without_any_run_the_page_says_so(pages: ModuleType, tmp_path: Path) -> None:
+def test_without_any_run_the_page_says_so(tmp_path: Path) -> None:
     assert "None of these cells has been run yet." in pages.page(pages.read_scores(tmp_path / "nothing.csv"))
 
 
@@ -91,7 +78,7 @@ def test_the_trial_makes_starts_before_runs_and_asks_for_each_cell_once(tmp_path
         "SEEDS": "0,1",
     }
     done = subprocess.run(
-        ["bash", str(ROOT / "scripts" / "pretrain_trial.sh"), str(tmp_path / "out")],
+        ["bash", str(ROOT / "evidence" / "studies" / "pretrain_trial.sh"), str(tmp_path / "out")],
         env={**os.environ, **settings},
         capture_output=True,
         text=True,
