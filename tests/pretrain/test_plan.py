@@ -87,6 +87,12 @@ def test_names_in_another_order_are_refused(weights: str) -> None:
         parts(weights)
 
 
+@pytest.mark.parametrize("weights", ["phantom", "imagenet+self"])
+def test_models_of_other_people_keep_their_own_weights(weights: str) -> None:
+    with pytest.raises(InputError, match=r"are made for .*, not for 'hf:someone/model': it has its own"):
+        beneath(FitSettings(backbone="hf:someone/model", weights=weights))
+
+
 @pytest.mark.parametrize("weights", ["none", "imagenet", "runs/imagenet+phantom", "weights.pth"])
 def test_other_weights_stay_what_they_are(weights: str) -> None:
     assert beneath(FitSettings(weights=weights)).weights == weights

@@ -15,7 +15,7 @@ from bomd.networks.device import Device
 from bomd.networks.saved import BASES, MADE, is_made
 from bomd.pretrain.make import make
 from bomd.pretrain.own import learn_own
-from bomd.pretrain.plan import NO_IMAGENET, SMALLEST, usual
+from bomd.pretrain.plan import NO_IMAGENET, usual
 from bomd.runs import Stages
 
 NAMES = tuple(
@@ -54,11 +54,12 @@ def beneath(fit: FitSettings) -> FitSettings:
     check_known(fit.weights)
     if not is_made(fit.weights):
         return fit
-    base, steps = parts(fit.weights)
+    base, _ = parts(fit.weights)
     own = BACKBONES.get(fit.backbone)
-    if "phantom" in steps and own is None:
-        usual(fit.backbone, "none", SMALLEST, "cpu")  # says why not
-    if base == "imagenet" and own is not None and own.load is None:
+    if own is None:
+        known = ", ".join(BACKBONES)
+        raise InputError(f"Weights {fit.weights!r} are made for {known}, not for {fit.backbone!r}: it has its own.")
+    if base == "imagenet" and own.load is None:
         raise InputError(NO_IMAGENET.format(fit.backbone))
     return replace(fit, weights=base)
 
