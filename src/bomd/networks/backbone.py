@@ -204,8 +204,8 @@ def build(
         name: a key of `BACKBONES`, or "hf:NAME_OR_FOLDER" or "timm:NAME" for a model of other people.
         outputs: width of the head.
         weights: of the trunk: None or `"none"` for random ones, `"imagenet"`, a model folder with the same backbone, or
-            a file (for densenet121 in torchvision's format). Models of other people have their own, which `"imagenet"` stands for, too. The head
-            is always drawn at random.
+            a file (for densenet121 in torchvision's format). Models of other people have their own, which `"imagenet"`
+            stands for, too. The head is always drawn at random.
         seed: of everything drawn at random; None draws from PyTorch's global generator.
         freeze: keep the trunk as it comes and train the head alone; None does so for models of other people.
         definition: what a saved model says about a trunk of other people, so that nothing of theirs is read again.
