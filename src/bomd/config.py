@@ -32,9 +32,7 @@ class FitSettings:
     """How the final classifier is trained; the defaults are the paper's with the release's optimiser."""
 
     backbone: str = "densenet121"  # or "efficientnet_lite0", "small", "hf:NAME_OR_FOLDER", "timm:NAME"
-    weights: str = (
-        "imagenet"  # or "none", "phantom", "imagenet+phantom", "self", a model folder, a file; hf has its own
-    )
+    weights: str = "imagenet"  # or "none", "phantom", "imagenet+phantom", "self", a model folder or a file
     freeze: bool | None = None  # train the head alone; unless set, with hf: and timm: and with no other backbone
     epochs: int = 30
     batch: int = 16
