@@ -18,9 +18,11 @@ from typing import Any
 
 from scipy.stats import t as student  # type: ignore[import-untyped]
 
-from bomd.experiments.benchmark import Record, read_records, write_csv
-from bomd.experiments.comparison import HELD_OUT, auc, noise_name
+from bomd.experiments.noise_names import noise_name
+from bomd.experiments.recorded import Record, read_records
 from bomd.files import write_text
+from bomd.measure.result import HELD_OUT
+from bomd.reports.sheet import rows_to_csv
 from evidence import DOCS, RESULTS
 
 TABLE, PAGE = RESULTS / "pretrain.csv", DOCS / "pretraining.md"
@@ -44,7 +46,8 @@ def main() -> None:
     parser.add_argument("records", type=Path, nargs="*", help="what the trial left behind")
     given = parser.parse_args()
     if given.records:
-        write_csv(TABLE, rows_of([record for path in given.records for record in read_records(path)]))
+        rows = rows_of([record for path in given.records for record in read_records(path)])
+        write_text(TABLE, rows_to_csv(rows))
     write_text(PAGE, page(read_scores(TABLE)))
 
 
@@ -52,15 +55,15 @@ def rows_of(records: Sequence[Record]) -> list[dict[str, Any]]:
     """One row for each run and test set."""
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for record in records:
-        config = record["config"]
+        config = record.config
         facts = {
-            "backbone": config["fit"]["backbone"],
-            "start": str(config["fit"]["weights"]).replace("densenet-phantom", "phantom"),
-            "method": config["method"],
-            "noise": noise_name(config["noise"]),
-            "seed": config["seed"],
+            "backbone": config.fit["backbone"],
+            "start": str(config.fit["weights"]).replace("densenet-phantom", "phantom"),
+            "method": config.method,
+            "noise": noise_name(config.noise),
+            "seed": config.seed,
         }
-        found = {test: auc(record, test) for test in TESTS}
+        found = {test: record.result.auc(test) for test in TESTS}
         for test, value in found.items():
             if value is not None:  # of the same run in several files the last counts
                 rows[(*facts.values(), test)] = {**facts, "test": test, "auc": value}

@@ -19,11 +19,12 @@ from bomd.data.datasets import phantom
 from bomd.data.datasets.nih_boxes import read_boxes
 from bomd.data.images import read_image
 from bomd.errors import InputError
-from bomd.experiments.benchmark import write_csv
+from bomd.files import write_text
 from bomd.measure.pointing import Point, point, summarise
 from bomd.models.heatmap import heat_maps
 from bomd.models.model import Model, load
 from bomd.pretrain.teach import THERE
+from bomd.reports.sheet import rows_to_csv
 
 SEED = 1  # phantoms of other patients than those of starts and of the demo
 
@@ -52,7 +53,7 @@ def main() -> None:
         interval = f"{row['hits']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
         print(f"{row['finding']:20} {row['images']:6}  {interval:20}  {row['chance']:.2f}")
     if given.results:
-        write_csv(given.results, rows)
+        write_text(given.results, rows_to_csv(rows))
 
 
 def on_phantoms(model: Model, given: argparse.Namespace) -> Iterator[Point]:

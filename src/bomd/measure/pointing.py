@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bomd.errors import InputError
-from bomd.measure.metrics import Record
+from bomd.saved import Saved
 
 MARGIN = 0.05  # of the image's side by which the hottest place may miss a finding: a map's cells are coarse
 _TWO_SIDED = 1.959964  # standard deviations of a 95 % interval
@@ -32,7 +32,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Pointing(Record):
+class Pointing(Saved):
     """How often heat maps of one finding point at it.
 
     Attributes:

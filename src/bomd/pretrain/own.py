@@ -50,7 +50,7 @@ def learn_own(fit_settings: FitSettings, images: Images, fabric: Device, stages:
     settings = own_settings(fit_settings, len(images))
     learner = ContrastLearner()
     inputs = (images.fingerprint, settings, seed, fabric.key, learner.temperature)
-    with stages.enter("self", *inputs) as stage:
+    with stages.enter("self", *inputs, by=(__name__,)) as stage:
         if not stage.finished:
             progress.say(f"Weights 'self': {len(images):,} images are learnt without labels, {settings.epochs} passes.")
             networks, history = fit(

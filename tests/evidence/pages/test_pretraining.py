@@ -9,17 +9,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bomd.experiments.recorded import Record
+from bomd.files import write_text
+from bomd.reports.sheet import rows_to_csv
 from evidence import ROOT
 from evidence.pages import pretraining as pages
 
 
-def record(start: str, seed: int, auc: float, noise: dict[str, Any] | None = None, **fit: Any) -> dict[str, Any]:
+def record(start: str, seed: int, auc: float, noise: dict[str, Any] | None = None, **fit: Any) -> Record:
     tests = {"validation": {"mean_auc": 0.1 if noise else auc}}
     if noise:
         tests["validation before noise"] = {"mean_auc": auc}
-    return {
+    written = {
         "run": f"{start}-{seed}",
         "config": {
+            "name": "nih-64",
             "method": "bce",
             "seed": seed,
             "noise": noise or {"kind": "none"},
@@ -28,6 +32,7 @@ def record(start: str, seed: int, auc: float, noise: dict[str, Any] | None = Non
         "result": {"tests": tests},
         "environment": {},
     }
+    return Record(written, "made up")
 
 
 def test_the_page_is_what_the_table_says() -> None:
@@ -47,7 +52,7 @@ def test_numbers_by_hand(tmp_path: Path) -> None:
     ]
     rows = pages.rows_of(records)
     assert len(rows) == 5
-    pages.write_csv(tmp_path / "t.csv", rows)
+    write_text(tmp_path / "t.csv", rows_to_csv(rows))
     text = pages.page(pages.read_scores(tmp_path / "t.csv"))
     assert "| bce | imagenet | not run | not run | 0.610 ± 0.014 | not run |" in text
     assert "| bce | *imagenet+phantom less imagenet* | not run | not run | +0.040 ± 0.127 | not run |" in text
