@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -277,3 +278,16 @@ def test_bad_requests() -> None:
     for settings in ({"neighbours": 0}, {"anchors": 0.0}, {"anchors": 1.1}):
         with pytest.raises(InputError, match="npc needs"):
             Npc(**settings)  # type: ignore[arg-type]
+
+
+def test_neighbours_have_no_vote_on_what_people_confirmed(train: Train) -> None:
+    """The prior of such a label is the label; all other priors are as they were."""
+    table, context = train
+    voted, settled = Npc(), Npc()
+    voted.prepare(table, context)
+    confirmed = np.zeros(table.values.shape, dtype=np.bool_)
+    confirmed[::3] = ~np.isnan(table.values[::3])
+    settled.prepare(replace(table, confirmed=confirmed), context)
+    assert torch.equal(settled.prior[confirmed], torch.from_numpy(table.values[confirmed]))
+    assert torch.equal(settled.prior[~confirmed], voted.prior[~confirmed])
+    assert not torch.equal(settled.prior, voted.prior)
