@@ -23,7 +23,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bomd.config import DeviceSettings, FitSettings
 from bomd.data.batches import Images
 from bomd.data.datasets import phantom
-from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.learn.engine import Batch, History, Learner, fit, make_fabric, predict
 from bomd.methods import METHODS
@@ -52,19 +51,11 @@ Train = tuple[LabelTable, Images, Path]
 QUICK = {"epochs": 1, "batch": 16, "rate": 1e-3}  # for methods with a stage of their own
 
 
-def make_train(folder: Path) -> Train:
-    """48 phantoms of 32 pixels, one of whose labels is not known."""
-    table = phantom.read(count=48)
-    values = table.values.copy()
-    values[5, 2] = np.nan
-    table = table.replace(values)
-    store = pack(table, folder / "store", 32, render=phantom.render)
-    return table, Images(store, table.ids, FABRIC.device), folder
-
-
 @pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
-    return make_train(tmp_path_factory.mktemp("methods"))
+def train(train: tuple[LabelTable, Context]) -> Train:
+    """The labels, their images and a folder for what the methods leave."""
+    table, context = train
+    return table, context.images, context.stages.root.parent
 
 
 def make(name: str) -> Method:

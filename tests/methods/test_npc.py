@@ -18,9 +18,6 @@ from torch import Tensor
 from torch.distributions import Gamma, kl_divergence
 
 from bomd.config import DeviceSettings, FitSettings
-from bomd.data.batches import Images
-from bomd.data.datasets import phantom
-from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.learn.engine import Batch, fit, make_fabric, predict
 from bomd.learn.learner import prepare
@@ -28,23 +25,11 @@ from bomd.methods.base import Context
 from bomd.methods.npc import Npc, divergence, neighbour_vote, sample
 from bomd.models import model
 from bomd.networks.architectures import CorrectedNetwork, corrected_logit
-from bomd.runs import Stages
 from bomd.tables import LabelTable
 
 FABRIC = make_fabric(DeviceSettings(accelerator="cpu"))
 FIT = FitSettings(backbone="small", weights="none", epochs=2, batch=16, rate=1e-3, eps=1e-8, augment="light")
 Train = tuple[LabelTable, Context]
-
-
-@pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
-    folder = tmp_path_factory.mktemp("npc")
-    table = phantom.read(count=48)
-    values = table.values.copy()
-    values[5, 2] = np.nan
-    table = table.replace(values)
-    store = pack(table, folder / "store", 32, render=phantom.render)
-    return table, Context(Images(store, table.ids, FABRIC.device), FIT, FABRIC, 0, Stages(folder / "stages"))
 
 
 def test_divergence_by_hand() -> None:
