@@ -8,7 +8,58 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 # (module, before, after) of mutants that no test can notice, and why.
-EQUIVALENT: dict[tuple[str, str, str], str] = {}
+EQUIVALENT: dict[tuple[str, str, str], str] = {
+    ("clean/vote.py", "CHUNK = 8192", "CHUNK = 8191"): "rows at a time, which only speed depends on",
+    ("clean/detect.py", "CHUNK = 4096", "CHUNK = 4097"): "rows at a time, which only speed depends on",
+    ("measure/space.py", "CHUNK = 4096", "CHUNK = 4097"): "rows at a time, which only speed depends on",
+    (
+        "clean/calibrate.py",
+        "scaled = (own - middle) / (spread or 1.0)",
+        "scaled = (own - middle) / (spread or 1.5)",
+    ): "without spread all values are the middle, and 0 is divided",
+    (
+        "clean/calibrate.py",
+        "if gained <= 1e-10 * (1 + abs(value)):",
+        "if gained <= 1e-10 * (0 + abs(value)):",
+    ): "one step more after the last that matters",
+    (
+        "clean/vote.py",
+        "found[start:start + CHUNK] = np.where(total > 0, said[rows].sum(axis=1) / total, np.nan)",
+        "found[start:start + CHUNK] = np.where(total >= 0, said[rows].sum(axis=1) / total, np.nan)",
+    ): "0 / 0 is NaN as well",
+    (
+        "clean/relabel.py",
+        "filled = np.concatenate([np.nan_to_num(labels), np.zeros((1, labels.shape[1]), dtype=labels.dtype)])",
+        "filled = np.concatenate([np.nan_to_num(labels), np.zeros((2, labels.shape[1]), dtype=labels.dtype)])",
+    ): "-1 asks for the last row of zeros, of one or of two",
+    (
+        "clean/heads.py",
+        "part = scaled[::-(-len(scaled) // FITTED)]",
+        "part = scaled[::-len(scaled) // FITTED]",
+    ): "as many rows, counted from the end",
+    ("clean/arithmetic.py", "PROBE_SECONDS = 60", "PROBE_SECONDS = 59"): "how long a probe may hang",
+    (
+        "clean/arithmetic.py",
+        "if torch.cuda.get_device_capability(device) < (8, 0):",
+        "if torch.cuda.get_device_capability(device) < (8, 1):",
+    ): "needs a GPU",
+    ("clean/sieve.py", "if products.is_cuda:", "if not products.is_cuda:"): "two ways to the same, of a GPU and a CPU",
+    (
+        "clean/bags.py",
+        "if device.type == 'cuda' and elsewhere and (8 * np.prod(values.shape, dtype=np.float64) <= memory):",
+        "if device.type == 'cuda' or elsewhere or 8 * np.prod(values.shape, dtype=np.float64) <= memory:",
+    ): "where values are kept, which matters for the speed of a GPU",
+    (
+        "describe/descriptors.py",
+        "if self.vectors.device != flat.device or self.vectors.dtype != flat.dtype:",
+        "if self.vectors.device != flat.device and self.vectors.dtype != flat.dtype:",
+    ): "needs a GPU: on one device the types agree",
+    (
+        "describe/descriptors.py",
+        "with progress.bar('descriptors of all images', rows.stop - rows.start) as advance:",
+        "with progress.bar('descriptors of all images', rows.stop + rows.start) as advance:",
+    ): "the length of a progress bar; rows start at 0 in one process",
+}
 
 COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
