@@ -103,8 +103,3 @@ def test_the_report_calls_better_what_the_tables_do(
     low: float | None, high: float | None, over_seeds: int | None, expected: int
 ) -> None:
     assert Gap(0.02, 0.01, 3, 3, low, high, over_seeds).certain == expected
-
-
-def test_what_a_certain_difference_is_more_than() -> None:
-    assert Gap(0.1, None, 1, 1, 0.05, 0.2).explained == "the choice of patients"
-    assert Gap(0.1, 0.01, 3, 3, 0.05, 0.2, over_seeds=1).explained == "the choice of patients and seeds"

@@ -144,7 +144,8 @@ def run_on(
     settings = (config.method, config.settings, config.rates, config.fit, config.seed, level, fabric.key)
     labels_of_all = (given.classes, given.values, given.groups, given.confirmed, validation.ids, validation.values)
     inputs = (images.fingerprint, prepared.targets, prepared.weights)
-    with stages.enter("classifier", *settings, *labels_of_all, *inputs) as stage:
+    by = (*stages.by, hold_confirmed.__module__)
+    with stages.enter("classifier", *settings, *labels_of_all, *inputs, by=by) as stage:
         networks, history = fit(
             hold_confirmed(method, given, fabric.device),
             images,
