@@ -256,3 +256,18 @@ def test_a_class_is_learnt_where_its_auc_beats_chance_by_two_standard_errors() -
         assert bool(learnt[0]) == wanted
         verdicts.append(wanted)
     assert 50 < sum(verdicts) < 350
+
+
+def test_a_change_is_proposed_from_six_in_ten_on() -> None:
+    """By default, for classes that are learnt; some labels lie just below that limit and some just above."""
+    random = np.random.default_rng(4)
+    truth = (random.random((1500, 3)) < 0.3).astype(np.float32)
+    given = np.where(random.random(truth.shape) < 0.08, 1 - truth, truth).astype(np.float32)
+    scores = 2.5 * truth + random.normal(size=truth.shape)
+    table = LabelTable(np.asarray([f"i{row:04}" for row in range(1500)]), ("a", "b", "c"), given)
+    known = (np.full(3, 0.08), np.full(3, 0.08))
+    opinion, _, _ = form_opinion(scores, table, known=known)
+    assert opinion.learnt.all()
+    assert ((opinion.proposed != given) == (opinion.wrong > 0.6)).all()
+    for low, high in ((0.5, 0.6), (0.6, 0.65)):
+        assert ((opinion.wrong > low) & (opinion.wrong < high)).any()
