@@ -6,7 +6,7 @@ JOBS ?= 2
 # uv does not read pip's settings, so a folder of local wheels that pip knows of is handed on.
 UV := UV_FIND_LINKS="$${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}" $(BIN)/uv pip install --quiet --python $(BIN)/python
 
-.PHONY: demo test check lowest bench methods tuning results records pages docs clean
+.PHONY: demo test check lowest mutants bench methods tuning results records pages docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/bomd demo
@@ -32,6 +32,11 @@ lowest: $(VENV)/bin/uv
 	$(UV:$(BIN)/python=$(LOWEST)/bin/python) --constraint constraints.txt torch
 	$(UV:$(BIN)/python=$(LOWEST)/bin/python) --constraint constraints.txt --resolution lowest-direct '.[dev]'
 	$(LOWEST)/bin/pytest -n 2 -m "not slow" -p no:cacheprovider $(LOWEST_TESTS)
+
+# Small errors planted in clean/, describe/ and measure/, one at a time: do the tests of each module notice? What was
+# noticed in unchanged code is not tried again; then put the line that it prints into CONTRIBUTING.md.
+mutants: $(VENV)/.dev
+	OMP_NUM_THREADS=1 nice $(BIN)/python scripts/mutants.py
 
 # The CPU's timings into results/speed.csv and docs/speed.md; on a GPU: python -m evidence.bench gpu --results results/speed.csv
 bench: $(VENV)/.dev

@@ -54,7 +54,7 @@ CANDIDATES: dict[str, tuple[str, ...]] = {
     "ncr": ("weight=0.5", "warmup=0.6"),
     "npc": ("trust=2.0", "weight=0.3"),
     "dividemix": ("warmup=0.7", "per_label=true"),
-    "fine": ("warmup=0.75", "per_label=true"),
+    "fine": ("warmup=0.5", "per_label=true"),
     "co-teaching": ("ramp=0.6", "per_label=true"),
     "decoupling": ("warmup=0.3", "warmup=0.8"),
     "mentornet": ("burn_in=0.6", "early_dropout=0.05"),

@@ -237,3 +237,37 @@ def test_no_finding_is_as_doubtful_as_the_findings_make_it() -> None:
     assert found.wrong[:, 2].tolist() == pytest.approx([0.28, 0.72])
     assert found.proposed.tolist() == [[0, 0, 1], [0, 0, 1]]
     assert found.expected.tolist() == pytest.approx([0.3, 1.1])
+
+
+def test_a_class_is_learnt_where_its_auc_beats_chance_by_two_standard_errors() -> None:
+    """400 small classes near the limit, by Hanley and McNeil's error of scikit-learn's AUC."""
+    random = np.random.default_rng(0)
+    verdicts = []
+    for _ in range(400):
+        ill, well = (int(number) for number in random.integers(8, 16, size=2))
+        labels = np.asarray([1.0] * ill + [0.0] * well)
+        scores = labels * random.uniform(0, 1.6) + random.normal(size=ill + well)
+        area = roc_auc_score(labels, scores)
+        one, two = area / (2 - area), 2 * area * area / (1 + area)
+        variance = area * (1 - area) + (ill - 1) * (one - area * area) + (well - 1) * (two - area * area)
+        wanted = ill >= 10 and well >= 10 and area > 0.5 + 2 * (max(variance, 0) / (ill * well)) ** 0.5
+        learnt, strength = is_learnt(scores[:, None], labels[:, None].astype(np.float32))
+        assert strength[0] == pytest.approx(area)
+        assert bool(learnt[0]) == wanted
+        verdicts.append(wanted)
+    assert 50 < sum(verdicts) < 350
+
+
+def test_a_change_is_proposed_from_six_in_ten_on() -> None:
+    """By default, for classes that are learnt; some labels lie just below that limit and some just above."""
+    random = np.random.default_rng(4)
+    truth = (random.random((1500, 3)) < 0.3).astype(np.float32)
+    given = np.where(random.random(truth.shape) < 0.08, 1 - truth, truth).astype(np.float32)
+    scores = 2.5 * truth + random.normal(size=truth.shape)
+    table = LabelTable(np.asarray([f"i{row:04}" for row in range(1500)]), ("a", "b", "c"), given)
+    known = (np.full(3, 0.08), np.full(3, 0.08))
+    opinion, _, _ = form_opinion(scores, table, known=known)
+    assert opinion.learnt.all()
+    assert ((opinion.proposed != given) == (opinion.wrong > 0.6)).all()
+    for low, high in ((0.5, 0.6), (0.6, 0.65)):
+        assert ((opinion.wrong > low) & (opinion.wrong < high)).any()

@@ -163,3 +163,19 @@ def test_five_hundred_classes_and_one() -> None:
         found = judge(chances, labels, Rates(np.full(classes, 0.01), np.full(classes, 0.1), 0.2))
         assert np.isfinite(found.wrong).all()
         assert np.isfinite(found.weight).all()
+
+
+def test_where_nothing_goes_wrong_an_image_is_as_suspect_as_any() -> None:
+    rates = Rates(np.zeros(2), np.zeros(2), 0.3)
+    found = judge(np.full((3, 2), 0.5), np.asarray([[1, 0], [0, 1], [1, 1.0]]), rates)
+    assert found.suspect == pytest.approx([0.3] * 3)
+    assert judge(np.full((1, 2), 0.5), np.ones((1, 2)), Rates(np.zeros(2), np.zeros(2))).suspect == pytest.approx([1])
+
+
+def test_a_soft_label_moves_towards_the_other_side_of_one_half() -> None:
+    """0.6 and 0.5 are positive, 0.4 is not. The truth is 2/7 likely: 1/7 of 2/5 and 2/70 of 3/5 are wrong."""
+    rates = Rates(np.asarray([0.2]), np.asarray([0.1]))
+    labels = np.asarray([[0.6], [0.5], [0.4]])
+    found = judge(np.full((3, 1), 0.4), labels, rates)
+    assert found.wrong[:, 0] == pytest.approx([5 / 14, 5 / 14, 1 / 21])
+    assert found.truth[:, 0] == pytest.approx([0.6 * 9 / 14, 0.5 * 9 / 14, 0.4 + 0.6 / 21])

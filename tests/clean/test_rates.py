@@ -217,3 +217,12 @@ def test_rates_check_themselves() -> None:
         Rates(np.asarray([0.1]), np.asarray([0.1, 0.2]))
     with pytest.raises(InputError, match="do not fit"):
         estimate_rates(np.zeros((2, 1)), np.zeros((1, 2)))
+
+
+def test_shares_of_affected_images_that_are_tried_leave_no_wide_gap() -> None:
+    """From a fiftieth to all images, each at most two and a half times the one before, the last without rest."""
+    steps = np.divide(SHARES[1:], SHARES[:-1])
+    assert (steps > 1).all()
+    assert (steps <= 2.5).all()
+    assert np.diff(SHARES).max() < 0.101
+    assert (SHARES[0], SHARES[-1]) == (0.02, 1.0)

@@ -402,6 +402,23 @@ def test_a_torn_journal_and_damaged_chunk_are_not_trusted(tmp_path: Path) -> Non
     assert content(tmp_path / "store") == content(tmp_path / "whole")
 
 
+def test_what_was_packed_before_an_interruption_counts_only_while_its_file_is_the_same(tmp_path: Path) -> None:
+    """The first chunk is in place when image 190 turns out to be broken; then image 3 of that chunk is replaced."""
+    table = make_images(tmp_path / "images", 200)
+    assert table.paths is not None
+    broken, replaced = (Path(str(table.paths[number])) for number in (190, 3))
+    good = broken.read_bytes()
+    broken.write_bytes(good[:50])
+    with pytest.raises(InputError):
+        pack(table, tmp_path / "store", 16)
+    assert (tmp_path / "store" / "journal.jsonl").exists()
+    broken.write_bytes(good)
+    Image.fromarray(np.full((24, 24), 77, dtype=np.uint8)).save(replaced)
+    store = pack(table, tmp_path / "store", 16)
+    assert (store.images[store.rows(["0003"])] == 77).all()
+    assert not (store.images[store.rows(["0004"])] == 77).all()
+
+
 def test_killed_after_the_rename_it_still_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make_images(tmp_path / "images", 20)
     pack(table, tmp_path / "whole", 16)

@@ -11,6 +11,7 @@ import torch
 from bomd.config import FitSettings
 from bomd.describe.contrast import ContrastLearner, contrast_loss
 from bomd.errors import InputError
+from bomd.learn.engine import Batch
 
 FIT = FitSettings(backbone="small", weights="none", augment="light")
 
@@ -109,3 +110,14 @@ class TestLearner:
     def test_without_augmentation_there_is_nothing_to_learn(self) -> None:
         with pytest.raises(InputError, match=r"fit\.augment must not be none"):
             ContrastLearner().build(128, replace(FIT, augment="none"), 0)
+
+
+def test_a_step_compares_two_views_of_the_same_images_at_a_temperature_of_a_tenth() -> None:
+    learner = ContrastLearner()
+    networks = learner.build(learner.outputs, FIT, seed=0)
+    networks[0].eval()
+    pixels = torch.randint(0, 256, (4, 32, 32), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    batch = Batch(torch.arange(4), torch.zeros(4, 1), pixels, 1)
+    with torch.no_grad():
+        views = networks[0](batch.view()).double()
+        assert learner.step(networks, batch).item() == pytest.approx(loop(views, views, 0.1), rel=1e-4)

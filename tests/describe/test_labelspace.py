@@ -344,3 +344,9 @@ def test_without_a_network_the_way_out_is_named(tmp_path: Path) -> None:
     assert last.startswith("bomd.errors.InputError: Cannot load")
     assert ENCODERS["bluebert"] in last
     assert "use 'minilm'" in last
+
+
+def test_one_dimension_is_too_few_for_directions() -> None:
+    with pytest.raises(InputError, match="2 or more dimensions"):
+        embed(["Mass", "Edema"], "random", size=1)
+    assert embed(["Mass", "Edema"], "random", size=2).vectors.shape == (2, 2)

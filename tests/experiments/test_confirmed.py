@@ -15,7 +15,7 @@ from bomd.data.datasets.corrected import DETAILS
 from bomd.errors import InputError
 from bomd.experiments import experiment
 from bomd.experiments.confirmed import after_noise, keep_confirmed
-from bomd.experiments.records import LabelRecord
+from bomd.experiments.records import LabelRecord, load_predictions
 from bomd.methods import METHODS
 from bomd.methods.base import Prepared
 from bomd.runs import Run
@@ -82,8 +82,6 @@ def config(**changes: Any) -> Config:
 
 
 def held_out(run: Run) -> tuple[list[str], np.ndarray]:
-    from bomd.experiments.records import load_predictions
-
     truth = load_predictions(run.directory / "predictions.npz")[experiment.HELD_OUT][0]
     return truth.ids.tolist(), truth.values
 
@@ -147,3 +145,24 @@ def test_what_was_confirmed_is_learnt_in_full_and_never_flagged(tmp_path: Path) 
     assert not np.array_equal(plain.targets.values[rows], plain.given.values[rows])
     others = np.setdiff1d(np.flatnonzero(plain.flags.noisy), rows)
     assert record.flags.noisy[others].all()  # the same labels, hence the same descriptors
+
+
+def test_what_was_confirmed_is_not_softened_in_training_either(tmp_path: Path) -> None:
+    """Label smoothing on labels that people decided on one and all is plain cross-entropy, to the same predictions."""
+    table = experiment.read_labels(config())["train"][0]
+    lines = [
+        f"{identity},{name},,{value:.0f},Ada,,0"
+        for identity, values in zip(table.ids, table.values, strict=True)
+        for name, value in zip(table.classes, values, strict=True)
+    ]
+    details = tmp_path / "all-details.csv"
+    details.write_text("\n".join([",".join(DETAILS), *lines]) + "\n")
+
+    def predictions(method: str, **train: str) -> np.ndarray:
+        run = experiment.run(config(method=method, train={**PHANTOM, **train}), tmp_path)
+        return load_predictions(run.directory / "predictions.npz")[experiment.HELD_OUT][1].values
+
+    plain, smoothed = predictions("bce"), predictions("ls")
+    held = predictions("ls", labels_from=str(details))
+    assert np.abs(smoothed - plain).max() > 1e-3
+    assert held == pytest.approx(plain, abs=1e-5)

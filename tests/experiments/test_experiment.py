@@ -14,6 +14,7 @@ from bomd.config import Config, parse
 from bomd.errors import InputError
 from bomd.experiments import experiment
 from bomd.experiments.noise import add_noise
+from bomd.experiments.records import LabelRecord, load_predictions
 from bomd.methods import METHODS
 from bomd.runs import Stages
 from bomd.tables import LabelTable
@@ -55,6 +56,22 @@ def test_other_hospitals_and_splits_share_nobody() -> None:
 def test_reserved_names_are_refused(name: str) -> None:
     with pytest.raises(InputError, match="cannot be called"):
         experiment.read_labels(config(test={name: {**PHANTOM, "hospital": "south"}}))
+
+
+def test_other_seeds_hold_out_other_patients_and_all_methods_of_a_seed_the_same(tmp_path: Path) -> None:
+    """What a run says it held out: by seed, and again for another method of the first seed."""
+    fit = {"backbone": "small", "weights": "none", "epochs": 1, "batch": 16, "rate": 0.001, "eps": 1e-8}
+    shared = {"validation": 0.3, "images": {"size": 32}, "fit": fit, "train": {**PHANTOM, "count": 60}}
+    held_out = []
+    for method, seed in (("bce", 0), ("bce", 1), ("ls", 0)):
+        run = experiment.run(config(method=method, seed=seed, **shared), tmp_path)
+        truth, _ = load_predictions(run.directory / "predictions.npz")[experiment.HELD_OUT]
+        trained_on = LabelRecord.load(run.directory / "labels.npz").given
+        assert len(truth) == pytest.approx(0.3 * 60, abs=2)
+        assert not set(truth.groups) & set(trained_on.groups)
+        held_out.append(set(truth.ids))
+    assert held_out[0] != held_out[1]
+    assert held_out[0] == held_out[2]
 
 
 def test_noise_is_drawn_once_per_seed(tmp_path: Path) -> None:

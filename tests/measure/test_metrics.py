@@ -280,3 +280,9 @@ def test_what_is_left_in_the_clean_set():
     assert first.share == pytest.approx(2 / 3)
     assert (second.given, second.kept) == (0, 0)
     assert second.to_dict()["share"] is None
+
+
+def test_a_mean_over_findings_leaves_out_those_without_a_score() -> None:
+    """Of three draws the first has one finding that counts, the second two, the third none."""
+    scores = np.asarray([[0.8, 0.6, np.nan], [np.nan, 0.9, np.nan]])
+    assert metrics._column_means(scores) == pytest.approx([0.8, 0.75, np.nan], nan_ok=True)

@@ -99,3 +99,9 @@ def test_soft_labels_are_refused() -> None:
     truth = table(np.array([[0.0], [0.5]], dtype=np.float32), ("Mass",))
     with pytest.raises(InputError, match=r"'i1' has a label of 0\.5 for 'Mass'"):
         choose_thresholds(truth, table(np.zeros((2, 1)), ("Mass",)))
+
+
+@pytest.mark.parametrize(("positives", "chosen"), [(10, True), (9, False)])
+def test_ten_images_of_either_kind_are_enough(positives: int, chosen: bool) -> None:
+    labels = np.asarray([1.0] * positives + [0.0] * 10)
+    assert (youden_threshold(labels, 0.2 + 0.6 * labels) is not None) == chosen

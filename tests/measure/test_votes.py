@@ -78,3 +78,8 @@ def test_only_findings_of_rows_with_known_truth_are_judged() -> None:
     # Both neighbours are image a, which has Mass: both rows are voted Mass, and one of them truly has it.
     assert found["thresholds"][1]["positive"]["micro"] == {"precision": 0.5, "recall": 1.0}
     assert judge_votes(voters, given, clean, np.zeros(3, dtype=np.bool_), seed=0) is None
+
+
+def test_a_label_of_one_half_is_a_vote() -> None:
+    labels = np.array([[0.5, 0.49], [0, 0]], dtype=np.float32)
+    assert count_votes(labels, np.array([[1], [0]])).tolist() == [[0, 0], [1, 0]]

@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 
 from bomd.config import DeviceSettings, FitSettings
-from bomd.data.batches import Images
 from bomd.data.datasets import phantom
-from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.learn.engine import make_fabric
 from bomd.methods.base import Context
 from bomd.methods.cleanlab import Cleanlab, find_wrong, flip, quality
 from bomd.methods.crossfit import split_into_folds
-from bomd.runs import Stages
 from bomd.tables import LabelTable
 
 multilabel = pytest.importorskip("cleanlab.multilabel_classification")
@@ -24,17 +21,6 @@ multilabel = pytest.importorskip("cleanlab.multilabel_classification")
 FABRIC = make_fabric(DeviceSettings(accelerator="cpu"))
 FIT = FitSettings(backbone="small", weights="none", epochs=1, batch=16, rate=1e-3, eps=1e-8, augment="light")
 Train = tuple[LabelTable, Context]
-
-
-@pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
-    folder = tmp_path_factory.mktemp("cleanlab")
-    table = phantom.read(count=48)
-    values = table.values.copy()
-    values[5, 2] = np.nan
-    table = table.replace(values)
-    store = pack(table, folder / "store", 32, render=phantom.render)
-    return table, Context(Images(store, table.ids, FABRIC.device), FIT, FABRIC, 0, Stages(folder / "stages"))
 
 
 def a_table(values: np.ndarray, classes: tuple[str, ...] | None = None) -> LabelTable:

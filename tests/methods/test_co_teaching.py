@@ -15,14 +15,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bomd.config import DeviceSettings, FitSettings
-from bomd.data.batches import Images
-from bomd.data.datasets import phantom
-from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.learn.engine import Batch, fit, make_fabric
 from bomd.methods.base import Context, NoiseLevel, masked_cross_entropy
 from bomd.methods.co_teaching import CoTeaching, easiest
-from bomd.runs import Stages
 from bomd.tables import LabelTable
 
 FABRIC = make_fabric(DeviceSettings(accelerator="cpu"))
@@ -156,20 +152,11 @@ class TestSchedule:
         assert "\n" not in str(caught.value)
 
 
-@pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> tuple[LabelTable, Images, Path]:
-    table = phantom.read(count=48)
-    folder = tmp_path_factory.mktemp("co-teaching")
-    store = pack(table, folder / "store", 32, render=phantom.render)
-    return table, Images(store, table.ids, FABRIC.device), folder
-
-
 @pytest.mark.parametrize(("per_label", "wanted"), [(False, 0.37), (True, 0.08)])
 def test_it_leaves_out_what_the_noise_of_the_recipe_made_wrong_and_says_so(
-    train: tuple[LabelTable, Images, Path], per_label: bool, wanted: float
+    train: tuple[LabelTable, Context], per_label: bool, wanted: float
 ) -> None:
-    table, images, folder = train
-    context = Context(images, FIT, FABRIC, 0, Stages(folder / "stages"), NoiseLevel(images=0.37, labels=0.08))
+    table, context = train[0], replace(train[1], noise=NoiseLevel(images=0.37, labels=0.08))
     method = CoTeaching(ramp=0, per_label=per_label)
     (note,) = method.prepare(table, context).notes
     assert note.startswith(f"co-teaching: noise = {wanted}, ")
@@ -184,14 +171,14 @@ def test_it_leaves_out_what_the_noise_of_the_recipe_made_wrong_and_says_so(
 
 @pytest.mark.parametrize("per_label", [False, True])
 def test_two_networks_are_trained_and_follow_the_schedule(
-    train: tuple[LabelTable, Images, Path], tmp_path: Path, per_label: bool
+    train: tuple[LabelTable, Context], tmp_path: Path, per_label: bool
 ) -> None:
-    table, images, folder = train
+    table, context = train
     method = CoTeaching(noise=0.5, ramp=0.5, per_label=per_label)
-    prepared = method.prepare(table, Context(images, FIT, FABRIC, 0, Stages(folder / "stages")))
+    prepared = method.prepare(table, context)
     networks, history = fit(
         method,
-        images,
+        context.images,
         prepared.targets,
         FIT,
         outputs=len(table.classes),

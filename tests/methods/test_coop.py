@@ -14,9 +14,6 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 from bomd.config import DeviceSettings, FitSettings
-from bomd.data.batches import Images
-from bomd.data.datasets import phantom
-from bomd.data.store import pack
 from bomd.describe.prompts import PromptHead, open_tower
 from bomd.errors import InputError
 from bomd.learn.engine import Batch, fit, make_fabric, predict
@@ -38,19 +35,6 @@ FIT = FitSettings(
     augment="light",
 )
 Train = tuple[LabelTable, Context]
-
-
-@pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
-    """48 phantoms of 32 pixels, one label of which is unknown."""
-    table = phantom.read(count=48)
-    values = table.values.copy()
-    values[5, 2] = np.nan
-    table = table.replace(values)
-    folder = tmp_path_factory.mktemp("coop")
-    store = pack(table, folder / "store", 32, render=lambda ids, size: phantom.render(ids, size, device="cpu").numpy())
-    images = Images(store, table.ids, FABRIC.device)
-    return table, Context(images, FIT, FABRIC, 0, Stages(folder / "stages"))
 
 
 def quick(classifier: Literal["linear", "hermoza"] = "linear", context: int = 4, epochs: int = 1) -> Coop:

@@ -13,15 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from bomd.config import DeviceSettings, FitSettings
-from bomd.data.batches import Images
-from bomd.data.datasets import phantom
-from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.learn.engine import Batch, fit, make_fabric
 from bomd.methods.base import Context, masked_cross_entropy
 from bomd.methods.dividemix import DivideMix, clean_posterior, divergence, sharpen
 from bomd.networks.backbone import Network
-from bomd.runs import Stages
 from bomd.tables import LabelTable
 
 FABRIC = make_fabric(DeviceSettings(accelerator="cpu"))
@@ -49,17 +45,6 @@ class Views(Batch):
     def view(self) -> Tensor:
         self._given[0] += 1
         return self.pixels[self._given[0] - 1]
-
-
-@pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> tuple[LabelTable, Context]:
-    table = phantom.read(count=48)
-    values = table.values.copy()
-    values[5, 2] = np.nan
-    table = table.replace(values)
-    folder = tmp_path_factory.mktemp("dividemix")
-    store = pack(table, folder / "store", 32, render=phantom.render)
-    return table, Context(Images(store, table.ids, FABRIC.device), FIT, FABRIC, 0, Stages(folder / "stages"))
 
 
 def dividing(context: Context, labels: Tensor, **settings: Any) -> DivideMix:

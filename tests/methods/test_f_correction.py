@@ -14,9 +14,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bomd.config import DeviceSettings, FitSettings
-from bomd.data.batches import Images
-from bomd.data.datasets import phantom
-from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.learn.engine import make_fabric, predict
 from bomd.methods.base import Context, Method, masked_cross_entropy, train_plainly
@@ -28,7 +25,7 @@ FABRIC = make_fabric(DeviceSettings(accelerator="cpu"))
 FIT = FitSettings(
     backbone="small", weights="none", epochs=1, batch=16, rate=1e-3, betas=(0.9, 0.999), eps=1e-8, augment="light"
 )
-Train = tuple[LabelTable, Images, Path]
+Train = tuple[LabelTable, Context]
 
 
 class TestRates:
@@ -96,46 +93,35 @@ class TestLoss:
             assert gradient.isfinite().all()
 
 
-@pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
-    table = phantom.read(count=48)
-    folder = tmp_path_factory.mktemp("f-correction")
-    store = pack(table, folder / "store", 32, render=phantom.render)
-    return table, Images(store, table.ids, FABRIC.device), folder
-
-
 class TestStages:
-    def test_the_first_network_is_trained_once_and_its_cost_is_told(self, train: Train) -> None:
-        table, images, folder = train
-        context = Context(images, FIT, FABRIC, 0, Stages(folder / "once"))
+    def test_the_first_network_is_trained_once_and_its_cost_is_told(self, train: Train, tmp_path: Path) -> None:
+        table, context = train[0], replace(train[1], stages=Stages(tmp_path))
         first = FCorrection()
         prepared = first.prepare(table, context)
         assert [epoch["images"] for epoch in prepared.history] == [48]
         np.testing.assert_array_equal(prepared.targets, table.values)
 
-        (checkpoint,) = (folder / "once").glob("cross-entropy-*/checkpoint.pt")
+        (checkpoint,) = tmp_path.glob("cross-entropy-*/checkpoint.pt")
         written = checkpoint.stat().st_mtime_ns
         again = FCorrection(trim=0.1)
         assert again.prepare(table, context).history == prepared.history
         assert FCorrection().prepare(table, replace(context, fit=replace(FIT, select="best"))).history
         assert not torch.equal(first.rates, again.rates)
-        assert [checkpoint] == list((folder / "once").glob("cross-entropy-*/checkpoint.pt"))
+        assert [checkpoint] == list(tmp_path.glob("cross-entropy-*/checkpoint.pt"))
         assert checkpoint.stat().st_mtime_ns == written
 
-    def test_other_labels_need_another_network(self, train: Train) -> None:
-        table, images, folder = train
-        stages = Stages(folder / "other")
+    def test_other_labels_need_another_network(self, train: Train, tmp_path: Path) -> None:
+        table, context = train[0], replace(train[1], stages=Stages(tmp_path))
         for values in (table.values, 1 - table.values):
-            FCorrection().prepare(table.replace(values), Context(images, FIT, FABRIC, 0, stages))
-        assert len(list((folder / "other").glob("cross-entropy-*"))) == 2
+            FCorrection().prepare(table.replace(values), context)
+        assert len(list(tmp_path.glob("cross-entropy-*"))) == 2
 
-    def test_rates_are_those_of_the_first_network_and_cuts_are_noted(self, train: Train) -> None:
-        table, images, folder = train
+    def test_rates_are_those_of_the_first_network_and_cuts_are_noted(self, train: Train, tmp_path: Path) -> None:
+        table, context = train[0], replace(train[1], stages=Stages(tmp_path))
         method = FCorrection()
-        context = Context(images, FIT, FABRIC, 0, Stages(folder / "notes"))
         prepared = method.prepare(table, context)
         network, _ = train_plainly(table, context)
-        probabilities = predict(Method(), [network], images).numpy()
+        probabilities = predict(Method(), [network], context.images).numpy()
         assert probabilities.shape == table.values.shape
         rates, cut = estimate(probabilities, 0.03)
         np.testing.assert_array_equal(method.rates.numpy(), rates)

@@ -12,28 +12,16 @@ import torch
 from torch import Tensor
 
 from bomd.config import DeviceSettings, FitSettings
-from bomd.data.batches import Images
-from bomd.data.datasets import phantom
-from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.learn.engine import fit, make_fabric
 from bomd.methods.base import Context, masked_cross_entropy
 from bomd.methods.fine import Fine, alignment
-from bomd.runs import Stages
 from bomd.tables import LabelTable
 
 FABRIC = make_fabric(DeviceSettings(accelerator="cpu"))
 FIT = FitSettings(
     backbone="small", weights="none", epochs=5, batch=16, rate=1e-3, betas=(0.9, 0.999), eps=1e-8, augment="light"
 )
-
-
-@pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> tuple[LabelTable, Context]:
-    table = phantom.read(count=48)
-    folder = tmp_path_factory.mktemp("fine")
-    store = pack(table, folder / "store", 32, render=phantom.render)
-    return table, Context(Images(store, table.ids, FABRIC.device), FIT, FABRIC, 0, Stages(folder / "stages"))
 
 
 def prepared(context: Context, labels: np.ndarray, **settings: Any) -> Fine:

@@ -11,32 +11,17 @@ import torch
 from torch import Tensor
 
 from bomd.config import DeviceSettings, FitSettings
-from bomd.data.batches import Images
-from bomd.data.datasets import phantom
-from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.learn.engine import Batch, fit, make_fabric, predict
 from bomd.methods.base import Context, masked_cross_entropy
 from bomd.methods.hlc import Hlc, correct, limit
 from bomd.models import model
-from bomd.runs import Stages
 from bomd.tables import LabelTable
 
 FABRIC = make_fabric(DeviceSettings(accelerator="cpu"))
 FIT = FitSettings(backbone="small", weights="none", epochs=6, batch=16, rate=1e-3, eps=1e-8, augment="light")
 Train = tuple[LabelTable, Context]
 NAN = float("nan")
-
-
-@pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
-    folder = tmp_path_factory.mktemp("hlc")
-    table = phantom.read(count=48)
-    values = table.values.copy()
-    values[5, 2] = np.nan
-    table = table.replace(values)
-    store = pack(table, folder / "store", 32, render=phantom.render)
-    return table, Context(Images(store, table.ids, FABRIC.device), FIT, FABRIC, 0, Stages(folder / "stages"))
 
 
 def corrected(

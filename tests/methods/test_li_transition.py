@@ -9,14 +9,10 @@ import pytest
 import torch
 
 from bomd.config import DeviceSettings, FitSettings
-from bomd.data.batches import Images
-from bomd.data.datasets import phantom
-from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.learn.engine import make_fabric
 from bomd.methods.base import Context, masked_cross_entropy
 from bomd.methods.li_transition import FirstTraining, LiTransition, dual, estimate, from_pairs, importance, pair
-from bomd.runs import Stages
 from bomd.tables import LabelTable
 
 FABRIC = make_fabric(DeviceSettings(accelerator="cpu"))
@@ -25,17 +21,6 @@ FIT = FitSettings(
 )
 CONDITIONAL = np.array([[0.8, 0.2], [0.4, 0.6]])  # of the other class, where class is absent and where it is there
 JOINT = np.array([[0.528, 0.162], [0.152, 0.158]])  # prevalence .3, a tenth false, a fifth missing
-
-
-@pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> tuple[LabelTable, Context]:
-    table = phantom.read(count=48)
-    values = table.values.copy()
-    values[5, 2] = np.nan
-    table = table.replace(values)
-    folder = tmp_path_factory.mktemp("li")
-    store = pack(table, folder / "store", 32, render=phantom.render)
-    return table, Context(Images(store, table.ids, FABRIC.device), FIT, FABRIC, 0, Stages(folder / "stages"))
 
 
 def test_rates_by_hand() -> None:

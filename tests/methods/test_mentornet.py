@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -12,14 +11,10 @@ import torch
 from torch import Tensor
 
 from bomd.config import DeviceSettings, FitSettings
-from bomd.data.batches import Images
-from bomd.data.datasets import phantom
-from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.learn.engine import Predict, make_fabric
 from bomd.methods.base import Context, NoiseLevel, masked_cross_entropy
 from bomd.methods.mentornet import MentorNet
-from bomd.runs import Stages
 from bomd.tables import LabelTable
 
 FABRIC = make_fabric(DeviceSettings(accelerator="cpu"))
@@ -28,21 +23,13 @@ FIT = FitSettings(
 )
 NO_PREDICTION = cast(Predict, None)
 LOSSES = torch.tensor([0.2, 0.5, 1.2, 2.0])
-Train = tuple[LabelTable, Images, Path]
-
-
-@pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
-    table = phantom.read(count=48)
-    folder = tmp_path_factory.mktemp("mentornet")
-    store = pack(table, folder / "store", 32, render=phantom.render)
-    return table, Images(store, table.ids, FABRIC.device), folder
+Train = tuple[LabelTable, Context]
 
 
 def prepared(train: Train, fit_settings: FitSettings = FIT, **settings: Any) -> MentorNet:
-    table, images, folder = train
+    table, context = train
     method = MentorNet(**settings)
-    method.prepare(table, Context(images, fit_settings, FABRIC, 0, Stages(folder / "stages")))
+    method.prepare(table, replace(context, fit=fit_settings))
     return method
 
 
@@ -65,8 +52,7 @@ class TestThreshold:
         assert method.threshold.item() == pytest.approx(1.4, abs=1e-6)
 
     def test_it_follows_the_noise_of_the_recipe_and_says_so(self, train: Train) -> None:
-        table, images, folder = train
-        context = Context(images, FIT, FABRIC, 0, Stages(folder / "stages"), NoiseLevel(images=0.4))
+        table, context = train[0], replace(train[1], noise=NoiseLevel(images=0.4))
         method = MentorNet(recent=4)
         (note,) = method.prepare(table, context).notes
         assert note.startswith("mentornet: percentile = 0.60, ")

@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -21,12 +23,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bomd.config import DeviceSettings, FitSettings
 from bomd.data.batches import Images
 from bomd.data.datasets import phantom
-from bomd.data.store import pack
 from bomd.errors import InputError
-from bomd.learn.engine import Batch, History, fit, make_fabric, predict
+from bomd.learn.engine import Batch, History, Learner, fit, make_fabric, predict
 from bomd.methods import METHODS
 from bomd.methods.base import Context, Method, Prepared
 from bomd.methods.bomd import Bomd
+from bomd.methods.confirmed import hold_confirmed
 from bomd.methods.describe import describe
 from bomd.models import model
 from bomd.networks.backbone import Network
@@ -49,19 +51,11 @@ Train = tuple[LabelTable, Images, Path]
 QUICK = {"epochs": 1, "batch": 16, "rate": 1e-3}  # for methods with a stage of their own
 
 
-def make_train(folder: Path) -> Train:
-    """48 phantoms of 32 pixels, one of whose labels is not known."""
-    table = phantom.read(count=48)
-    values = table.values.copy()
-    values[5, 2] = np.nan
-    table = table.replace(values)
-    store = pack(table, folder / "store", 32, render=phantom.render)
-    return table, Images(store, table.ids, FABRIC.device), folder
-
-
 @pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
-    return make_train(tmp_path_factory.mktemp("methods"))
+def train(train: tuple[LabelTable, Context]) -> Train:
+    """The labels, their images and a folder for what the methods leave."""
+    table, context = train
+    return table, context.images, context.stages.root.parent
 
 
 def make(name: str) -> Method:
@@ -134,6 +128,11 @@ class Started:
         index = torch.tensor(list(order))
         return Batch(index, torch.as_tensor(self.prepared.targets)[index], self.images.batch(index), 1)
 
+    def batch_of(self, labels: NDArray[np.float32]) -> Batch:
+        """The first 16 images with these labels in place of what the method made of them."""
+        batch = self.batch()
+        return replace(batch, targets=torch.from_numpy(labels)[batch.index])
+
     def step(self, batch: Batch | None = None, seed: int = 0) -> Tensor:
         torch.manual_seed(seed)
         return self.method.step(self.networks, batch or self.batch())
@@ -162,6 +161,34 @@ def tensors_in(value: object) -> list[Tensor]:
         return [value]
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return [tensor for item in inner for tensor in tensors_in(item)]
+
+
+def holding(started: Started, confirmed: NDArray[np.bool_]) -> Learner | None:
+    """The method as it trains where people confirmed labels; None where that changes nothing."""
+    table = phantom.read(count=len(confirmed))
+    learner = hold_confirmed(started.method, replace(table, confirmed=confirmed), FABRIC.device)
+    if learner is started.method:
+        kind = type(started.method)
+        assert kind.trusts_labels or (kind.loss is Method.loss and kind.step is Method.step)
+        return None
+    return learner
+
+
+def is_trained(network: Network) -> bool:
+    return any(weight.requires_grad for weight in network.parameters())
+
+
+def plain_loss(networks: Sequence[Network], batch: Batch) -> Tensor:
+    images, known = batch.view(), ~batch.targets.isnan()
+    logits = [network(images) for network in networks if is_trained(network)]
+    entries = [F.binary_cross_entropy_with_logits(part[known], batch.targets[known]) for part in logits]
+    return torch.stack(entries).sum()
+
+
+def gradients(loss: Tensor, networks: Sequence[Network]) -> Tensor:
+    weights = [weight for network in networks for weight in network.parameters() if weight.requires_grad]
+    found = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
+    return torch.cat([part.flatten() for part in found])
 
 
 @contextmanager
@@ -264,6 +291,43 @@ class TestEveryMethod:
             assert logits.grad is not None
             assert (logits.grad[batch.targets.isnan()] == 0).all()
             assert (logits.grad[~batch.targets.isnan()] != 0).any()
+
+    @pytest.mark.parametrize("epochs", [1, 2])
+    def test_labels_that_people_confirmed_are_learnt_by_plain_cross_entropy(self, case: Case, epochs: int) -> None:
+        """All of them confirmed: the gradients are those of plain training, times the same number of at least 1."""
+        started = case.start(epochs=epochs)
+        learner = holding(started, np.ones_like(case.train[0].values, dtype=np.bool_))
+        if learner is None:
+            return
+        batch = started.batch_of(case.train[0].values)
+        with undone(started):
+            found = gradients(learner.step(started.networks, batch), started.networks)
+        with undone(started):
+            expected = gradients(plain_loss(started.networks, batch), started.networks)
+        factor = float(found.norm() / expected.norm())
+        assert factor >= 0.9999
+        torch.testing.assert_close(found, factor * expected, rtol=1e-3, atol=1e-3 * float(found.abs().max()))
+
+    @pytest.mark.parametrize("epochs", [1, 2])
+    def test_a_confirmed_label_counts_in_full_beside_others(self, case: Case, epochs: int) -> None:
+        """Its cross-entropy is softplus(-z) or softplus(z), which differ by z: so does the loss, times its share."""
+        started = case.start(epochs=epochs)
+        confirmed = np.zeros(case.train[0].values.shape, dtype=np.bool_)
+        confirmed[:16:2, ::3] = True
+        learner = holding(started, confirmed)
+        if learner is None:
+            return
+        losses = []
+        for label in (0.0, 1.0):
+            batch = started.batch_of(case.train[0].values)
+            batch.targets[4, 3] = label
+            with undone(started):
+                torch.manual_seed(0)
+                losses.append(learner.step(started.networks, batch).item())
+        with undone(started), torch.no_grad():
+            logit = sum(network(batch.view())[4, 3].item() for network in started.networks if is_trained(network))
+        share = getattr(started.method, "full", 1.0) / int((~batch.targets.isnan()).sum())
+        assert losses[0] - losses[1] == pytest.approx(share * logit, rel=2e-2, abs=2e-6)
 
     def test_same_seed_same_result(self, case: Case) -> None:
         case.fit("again").assert_same(case.whole)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,6 @@ from torch import Tensor
 from torch.distributions import Gamma, kl_divergence
 
 from bomd.config import DeviceSettings, FitSettings
-from bomd.data.batches import Images
-from bomd.data.datasets import phantom
-from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.learn.engine import Batch, fit, make_fabric, predict
 from bomd.learn.learner import prepare
@@ -27,23 +25,11 @@ from bomd.methods.base import Context
 from bomd.methods.npc import Npc, divergence, neighbour_vote, sample
 from bomd.models import model
 from bomd.networks.architectures import CorrectedNetwork, corrected_logit
-from bomd.runs import Stages
 from bomd.tables import LabelTable
 
 FABRIC = make_fabric(DeviceSettings(accelerator="cpu"))
 FIT = FitSettings(backbone="small", weights="none", epochs=2, batch=16, rate=1e-3, eps=1e-8, augment="light")
 Train = tuple[LabelTable, Context]
-
-
-@pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
-    folder = tmp_path_factory.mktemp("npc")
-    table = phantom.read(count=48)
-    values = table.values.copy()
-    values[5, 2] = np.nan
-    table = table.replace(values)
-    store = pack(table, folder / "store", 32, render=phantom.render)
-    return table, Context(Images(store, table.ids, FABRIC.device), FIT, FABRIC, 0, Stages(folder / "stages"))
 
 
 def test_divergence_by_hand() -> None:
@@ -277,3 +263,16 @@ def test_bad_requests() -> None:
     for settings in ({"neighbours": 0}, {"anchors": 0.0}, {"anchors": 1.1}):
         with pytest.raises(InputError, match="npc needs"):
             Npc(**settings)  # type: ignore[arg-type]
+
+
+def test_neighbours_have_no_vote_on_what_people_confirmed(train: Train) -> None:
+    """The prior of such a label is the label; all other priors are as they were."""
+    table, context = train
+    voted, settled = Npc(), Npc()
+    voted.prepare(table, context)
+    confirmed = np.zeros(table.values.shape, dtype=np.bool_)
+    confirmed[::3] = ~np.isnan(table.values[::3])
+    settled.prepare(replace(table, confirmed=confirmed), context)
+    assert torch.equal(settled.prior[confirmed], torch.from_numpy(table.values[confirmed]))
+    assert torch.equal(settled.prior[~confirmed], voted.prior[~confirmed])
+    assert not torch.equal(settled.prior, voted.prior)

@@ -14,9 +14,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bomd.config import DeviceSettings, FitSettings
-from bomd.data.batches import Images
-from bomd.data.datasets import phantom
-from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.learn.engine import Batch, Predict, fit, make_fabric, predict
 from bomd.methods.base import Context, masked_cross_entropy
@@ -30,31 +27,19 @@ from bomd.methods.xue import (
     trusted,
 )
 from bomd.networks.backbone import Network
-from bomd.runs import Stages
 from bomd.tables import LabelTable
 
 FABRIC = make_fabric(DeviceSettings(accelerator="cpu"))
 FIT = FitSettings(
     backbone="small", weights="none", epochs=3, batch=16, rate=1e-3, betas=(0.9, 0.999), eps=1e-8, augment="light"
 )
-Train = tuple[LabelTable, Images, Path]
-
-
-@pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
-    table = phantom.read(count=48)
-    values = table.values.copy()
-    values[5, 2] = np.nan
-    table = table.replace(values)
-    folder = tmp_path_factory.mktemp("xue")
-    store = pack(table, folder / "store", 32, render=phantom.render)
-    return table, Images(store, table.ids, FABRIC.device), folder
+Train = tuple[LabelTable, Context]
 
 
 def prepared(train: Train, fit_settings: FitSettings = FIT, **settings: Any) -> Xue:
-    table, images, folder = train
+    table, context = train
     method = Xue(**settings)
-    method.prepare(table, Context(images, fit_settings, FABRIC, 0, Stages(folder / "stages")))
+    method.prepare(table, replace(context, fit=fit_settings))
     return method
 
 
@@ -63,7 +48,7 @@ def built(method: Xue, train: Train) -> list[Network]:
 
 
 def a_batch(train: Train, order: Tensor) -> Batch:
-    return Batch(order, torch.as_tensor(train[0].values)[order], train[1].batch(order), 1)
+    return Batch(order, torch.as_tensor(train[0].values)[order], train[1].images.batch(order), 1)
 
 
 class TestGlobalTerm:
@@ -267,12 +252,12 @@ class TestTeachers:
 
 
 def test_the_mean_of_both_teachers_is_the_prediction(train: Train, tmp_path: Path) -> None:
-    table, images, folder = train
+    table, context = train
     method = Xue()
-    method.prepare(table, Context(images, FIT, FABRIC, 0, Stages(folder / "stages")))
+    method.prepare(table, context)
     networks, history = fit(
         method,
-        images,
+        context.images,
         table.values,
         FIT,
         outputs=len(table.classes),
@@ -286,10 +271,10 @@ def test_the_mean_of_both_teachers_is_the_prediction(train: Train, tmp_path: Pat
     assert method.steps.item() == 9
     assert (method.clean == 0).any()
     one, other = (
-        predict(method, networks, images, score=lambda built, pixels, place=place: built[place](pixels))
+        predict(method, networks, context.images, score=lambda built, pixels, place=place: built[place](pixels))
         for place in (2, 3)
     )
-    found = predict(method, networks, images)
+    found = predict(method, networks, context.images)
     torch.testing.assert_close(found, (one.sigmoid() + other.sigmoid()) / 2)
-    students = predict(method, networks, images, score=lambda built, pixels: built[0](pixels).sigmoid())
+    students = predict(method, networks, context.images, score=lambda built, pixels: built[0](pixels).sigmoid())
     assert not torch.allclose(found, students)

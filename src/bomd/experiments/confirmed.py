@@ -1,4 +1,4 @@
-"""Labels that people decided on are fixed, whatever a method thinks of them: the one place that sees to it."""
+"""Labels that people decided on are fixed in what a method prepares; `methods/confirmed.py` sees to its training."""
 
 from __future__ import annotations
 

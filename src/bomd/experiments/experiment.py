@@ -34,6 +34,7 @@ from bomd.measure.metrics import classification, mean_auc
 from bomd.measure.thresholds import choose_thresholds
 from bomd.methods import METHODS
 from bomd.methods.base import Context, Method, NoiseLevel
+from bomd.methods.confirmed import hold_confirmed
 from bomd.methods.describe import in_use
 from bomd.models import card, model
 from bomd.networks.abnormality import share_abnormality
@@ -113,10 +114,6 @@ def run_on(
         labels = decided.over(labels, decided_only=noise is not None)
     if labels.confirmed is not None:
         notes.append(decided_note(labels.take(kept), decided))
-        if type(method).loss is not Method.loss or type(method).step is not Method.step:
-            notes.append(
-                f"While it trains, {config.method} may weigh these labels, too, or mix its own guess into them."
-            )
         for note in notes:
             progress.say(note)
     given, validation = labels.take(kept), _certain(labels.take(held_out))
@@ -150,9 +147,10 @@ def run_on(
     settings = (config.method, config.settings, config.rates, training, config.seed, level, fabric.key)
     labels_of_all = (given.classes, given.values, given.groups, given.confirmed, validation.ids, validation.values)
     inputs = (images.fingerprint, prepared.targets, prepared.weights)
-    with stages.enter("classifier", *settings, *labels_of_all, *inputs) as stage:
+    by = (*stages.by, hold_confirmed.__module__)
+    with stages.enter("classifier", *settings, *labels_of_all, *inputs, by=by) as stage:
         networks, history = fit(
-            method,
+            hold_confirmed(method, given, fabric.device),
             images,
             prepared.targets,
             training,

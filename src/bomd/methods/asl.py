@@ -22,6 +22,8 @@ class Asl(Method):
     Cost: 1.
     """
 
+    trusts_labels = True
+
     def __init__(self, positive_focus: float = 0.0, negative_focus: float = 4.0, margin: float = 0.05) -> None:
         """Take the settings.
 

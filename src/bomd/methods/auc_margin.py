@@ -32,6 +32,8 @@ class AucMargin(Method):
     Cost: 1.
     """
 
+    trusts_labels = True
+
     def __init__(self, margin: float = 1.0, warmup: float = 0.5, rate: float = 1.0) -> None:
         """Take the settings.
 

@@ -115,9 +115,15 @@ class Method(Learner):
     """Binary cross-entropy on the given labels, one hook at a time replaceable.
 
     Constructor arguments are the settings: recipes and the command line read them from the signature.
+
+    Attributes:
+        variant_of: The method whose table in a recipe this one starts from.
+        trusts_labels: Whether `loss` and `step` take every label for right, whatever is predicted for its image: those
+            that people confirmed then need no care of their own; see `methods/confirmed.py`.
     """
 
-    variant_of: str | None = None  # the method whose table in a recipe this one starts from
+    variant_of: str | None = None
+    trusts_labels = False
 
     def check(self, train: LabelTable) -> None:
         """Refuse labels that the method cannot learn from, before any time is spent on images."""
@@ -128,6 +134,10 @@ class Method(Learner):
 
     def loss(self, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:
         """Scalar loss of one network on one batch; `index` are rows of the training table."""
+        return masked_cross_entropy(logits, targets)
+
+    def loss_of_confirmed(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Scalar loss of labels that people confirmed, all others being NaN; on the scale of `loss`."""
         return masked_cross_entropy(logits, targets)
 
     def step(self, networks: Sequence[Network], batch: Batch) -> Tensor:

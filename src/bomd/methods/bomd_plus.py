@@ -78,6 +78,7 @@ class BomdPlus(Method):
         self.votes, self.neighbours, self.soften, self.weigh = votes, neighbours, soften, weigh
         self.shown = shown
         self.weights: Tensor | None = None  # (N, 1) or (N, C), of mean 1
+        self.full = 1.0  # the weight of an image that nothing is held against
 
     def check(self, train: LabelTable) -> None:
         patients = len(np.unique(train.groups))
@@ -112,9 +113,10 @@ class BomdPlus(Method):
             said = np.where(np.isnan(train.values) | np.isnan(said), targets, said)
             targets = ((1 - self.votes) * targets + self.votes * said).astype(np.float32)
         mean = float(weight.mean())
-        scaled = weight[:, None] / mean if mean > 0 else np.ones((len(train), 1), dtype=np.float32)
+        self.full = 1 / mean if mean > 0 else 1.0
+        scaled = weight[:, None] * self.full if mean > 0 else np.ones((len(train), 1), dtype=np.float32)
         if train.confirmed is not None:  # what people decided on counts in full, however suspect its image is
-            scaled = np.where(train.confirmed, np.maximum(scaled, 1), scaled)
+            scaled = np.where(train.confirmed, self.full, scaled)
         self.weights = torch.as_tensor(scaled, dtype=torch.float32, device=context.fabric.device)
         return Prepared(
             targets,
@@ -130,6 +132,9 @@ class BomdPlus(Method):
     def loss(self, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:
         assert self.weights is not None
         return weighted_cross_entropy(logits, targets, self.weights[index])
+
+    def loss_of_confirmed(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return self.full * super().loss_of_confirmed(logits, targets)
 
     def _judge(self, train: LabelTable, context: Context) -> tuple[Floats, Floats, NDArray[np.intp], History]:
         """(N, C) scores and (N, F) features by networks that did not see the image, its fold, and their training."""

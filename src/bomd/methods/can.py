@@ -32,6 +32,8 @@ class Can(Method):
     Cost: 2.
     """
 
+    trusts_labels = True
+
     def __init__(self, focus: float = 2.0, attention: float = 0.5, width: int = 512) -> None:
         """Take the settings.
 

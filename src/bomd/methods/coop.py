@@ -38,6 +38,8 @@ class Coop(Method):
     Cost: 1.17 in 30 epochs, since pre-training adds 5 of its own however long the run is.
     """
 
+    trusts_labels = True
+
     def __init__(
         self,
         classifier: Literal["linear", "hermoza"] = "linear",

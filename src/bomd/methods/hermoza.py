@@ -29,6 +29,8 @@ class Hermoza(Method):
     Cost: 1 in images, each of which takes several times as long through a pyramid and a map per class.
     """
 
+    trusts_labels = True
+
     def __init__(self, width: int = 256, hidden: int = 128) -> None:
         """Take the settings.
 

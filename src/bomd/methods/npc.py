@@ -38,6 +38,8 @@ class Npc(Method):
     Cost: 2.
     """
 
+    trusts_labels = True  # the classifier learns them as they are; what is learnt here are its verdicts
+
     def __init__(self, trust: float = 5.0, weight: float = 1.0, neighbours: int = 10, anchors: float = 0.1) -> None:
         """Take the settings.
 
@@ -68,6 +70,8 @@ class Npc(Method):
         verdicts = (logits > self.limits).float()
         device = context.fabric.device
         prior = neighbour_vote(features.to(device), logits, verdicts, self.anchors, self.neighbours)
+        if train.confirmed is not None:  # nothing is left to be voted on
+            prior = torch.where(torch.as_tensor(train.confirmed), torch.as_tensor(train.values), prior)
         self.verdicts, self.prior = verdicts.to(device), prior.to(device)  # (N, C) both
         self.draws, self.seed = context.buffer((*train.values.shape, 2)), context.seed
         self._draw(epoch=0)

@@ -16,8 +16,10 @@ import pytest
 from bomd.experiments.experiment import make_method
 from bomd.experiments.plan import configure
 from bomd.methods import METHODS
+from bomd.methods.base import Context
+from bomd.tables import LabelTable
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def load(name: str, path: Path) -> ModuleType:
@@ -30,7 +32,8 @@ def load(name: str, path: Path) -> ModuleType:
     return module
 
 
-contract = load("contract_over_methods", ROOT / "tests" / "methods" / "test_methods.py")
+contract = load("contract_over_methods", Path(__file__).with_name("test_methods.py"))
+FIT = contract.FIT
 
 
 def blocks() -> tuple[str, str]:
@@ -41,8 +44,9 @@ def blocks() -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    folder = tmp_path_factory.mktemp("contributing")
+def case(train: tuple[LabelTable, Context]) -> Iterator[Any]:
+    table, context = train
+    folder = context.stages.root.parent
     file, line = blocks()
     (folder / "ensembled.py").write_text(file)
     module = load("bomd_methods_ensembled", folder / "ensembled.py")
@@ -51,7 +55,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     assert file_name == "ensembled"  # as the guide calls the file
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(METHODS, name, getattr(module, kind))
-        yield contract.Case(name, contract.make_train(folder))
+        yield contract.Case(name, (table, context.images, folder))
 
 
 def checks() -> list[Any]:

@@ -1,0 +1,65 @@
+"""Descriptors of a whole set: what a step learns from, and what is written for whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bomd.config import DeviceSettings, FitSettings
+from bomd.data.batches import Images
+from bomd.data.datasets import phantom
+from bomd.data.store import pack
+from bomd.describe.descriptors import DescriptorLearner, extract
+from bomd.describe.labelspace import embed
+from bomd.describe.ranking import ranking_loss
+from bomd.learn.engine import Batch, make_fabric
+from bomd.learn.learner import prepare
+
+FABRIC = make_fabric(DeviceSettings(accelerator="cpu"))
+FIT = FitSettings(backbone="small", weights="none", augment="none")
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Images:
+    table = phantom.read(count=10)
+    store = pack(table, tmp_path_factory.mktemp("descriptors") / "store", 32, render=phantom.render)
+    return Images(store, table.ids, FABRIC.device)
+
+
+def test_every_image_gets_its_own_descriptors_whatever_the_batch(images: Images, tmp_path: Path) -> None:
+    """Ten images in batches of four, against one by one through the network and cut into three by hand."""
+    space = embed(phantom.read(count=1).classes, "random")
+    learner = DescriptorLearner(space, 3, "release", 0.3)
+    networks = learner.build(learner.outputs, FIT, seed=0)
+    found = extract(learner, networks, images, tmp_path / "descriptors.npy", batch=4)
+    size = space.vectors.shape[1]
+    assert learner.outputs == 3 * size
+    assert found.ids.tolist() == images.ids.tolist()
+    assert found.values.shape == (10, 3, size)
+    assert isinstance(found.values, np.memmap)  # a million images do not fit into memory
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["descriptors.npy"]
+    with torch.no_grad():
+        for row in range(10):
+            flat = networks[0].eval()(prepare(images.batch(torch.tensor([row])).float(), 1))[0]
+            for number in range(3):
+                part = flat[number * size : (number + 1) * size].numpy()
+                np.testing.assert_allclose(found.values[row, number], part, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_a_step_is_the_ranking_loss_of_the_networks_bags(images: Images, beta: float) -> None:
+    table = phantom.read(count=10)
+    space = embed(table.classes, "random")
+    learner = DescriptorLearner(space, 2, "release", beta)
+    networks = learner.build(learner.outputs, FIT, seed=0)
+    for network in networks:
+        network.eval()
+    index = torch.arange(6)
+    batch = Batch(index, torch.as_tensor(table.values)[index], images.batch(index), 1)
+    flat = networks[0](batch.view())
+    bags = torch.stack([flat[:, : flat.shape[1] // 2], flat[:, flat.shape[1] // 2 :]], dim=1)
+    wanted = ranking_loss(bags, torch.as_tensor(space.vectors), batch.targets, weighting="release", beta=beta).loss
+    torch.testing.assert_close(learner.step(networks, batch), wanted)
