@@ -1,8 +1,8 @@
 """Colour photographs with known errors in their labels: what an audit finds, in colour and in grey.
 
-    python scripts/photos.py ../shared/data/photos --results results/photos.csv
-    python scripts/photos.py ../shared/data/photos --results results/photos.csv --network --seeds 0
-    python scripts/photos.py --page
+    python -m evidence.studies.photos ../shared/data/photos --results results/photos.csv
+    python -m evidence.studies.photos ../shared/data/photos --results results/photos.csv --network --seeds 0
+    python -m evidence.studies.photos --page
 
 The photographs are frames of a few films, so that blocks of consecutive numbers stand for patients: the blocks that are
 held out are never learnt from, and the folds of the evidence are made of whole blocks. Labels count as right before the
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from opinions import measure, spelt
 from sklearn.linear_model import LogisticRegression
 
 from bomd import config, runs
@@ -39,12 +39,15 @@ from bomd.files import read_arrays, write_text
 from bomd.learn.learner import prepare
 from bomd.measure.metrics import classification
 from bomd.methods import METHODS
+from bomd.methods.bomd_plus import WORTH_SOFTENING
 from bomd.networks.backbone import build
 from bomd.seeds import derive
 from bomd.tables import LabelTable
+from evidence import DOCS
+from evidence import RESULTS as RECORDS
+from evidence.studies.opinions import measure, spelt
 
-ROOT = Path(__file__).parents[1]
-PAGE, RESULTS = ROOT / "docs" / "photos.md", ROOT / "results" / "photos.csv"
+PAGE, RESULTS = DOCS / "photos.md", RECORDS / "photos.csv"
 BLOCK = 50  # consecutive numbers that stay together
 HELD_OUT = 0.2  # of the blocks
 FEWEST = 5  # positives among the held-out photographs, for a class to count in the mean AUC
@@ -116,10 +119,12 @@ def with_features(table: LabelTable, mode: str, seeds: tuple[int, ...], work: Pa
             given, truth = noisy.noisy.take(kept), noisy.clean.take(held_out)
             scores = cross_fit_heads(features[kept], given.values, given.groups, seed=seed).astype(np.float32)
             _, posterior, rates = form_opinion(scores, given)
-            believed = posterior.truth if rates.affected < 1 else given.values  # as bomd-plus learns
+            certain = rates.gain >= WORTH_SOFTENING  # else bomd-plus learns what is given
+            believed = posterior.truth if certain and rates.affected < 1 else given.values
+            weights = posterior.weight if certain else np.ones(len(given))
             aucs = {
                 "bce": head_auc(features, kept, held_out, given.values, np.ones(len(given)), truth),
-                "bomd-plus": head_auc(features, kept, held_out, believed, posterior.weight, truth),
+                "bomd-plus": head_auc(features, kept, held_out, believed, weights, truth),
             }
             facts = {"evidence": "features", "mode": mode, "noise": spelt(noise), "seed": seed}
             yield from rows_of(facts, given, noisy.clean.take(kept).values, scores, aucs, len(truth))
@@ -205,7 +210,7 @@ def head_auc(
         if len(np.unique(label[used])) == 2:
             head = LogisticRegression(C=1 / (RIDGES[1] * len(targets)), max_iter=60)
             scores[:, column] = head.fit(rows[used], label[used], weight[used]).decision_function(scaled[held_out])
-    found = LabelTable(truth.ids, truth.classes, 1 / (1 + np.exp(-scores)))
+    found = LabelTable(truth.ids, truth.classes, (1 / (1 + np.exp(-scores))).astype(np.float32))
     return classification(truth, found, bootstrap=0, minimum_positives=FEWEST).mean_auc
 
 
@@ -223,6 +228,76 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
     writer.writeheader()
     writer.writerows(sorted(rows, key=lambda row: [str(row[key]) for key in KEY]))
     write_text(path, stream.getvalue())
+
+
+def filled(page: str) -> str:
+    """The page with its tables made anew from the results."""
+    rows = read_rows(RESULTS)
+    for evidence in EVIDENCE:
+        own = [row for row in rows if row["evidence"] == evidence]
+        for name, table in (("auc", auc_table), ("orders", orders_table), ("proposals", proposals_table)):
+            mark = f"photos-{evidence}-{name}"
+            block = f"<!-- {mark} -->\n\n{table(own)}\n\n<!-- /{mark} -->"
+            before, _, rest = page.partition(f"<!-- {mark} -->")
+            page = before + block + rest.partition(f"<!-- /{mark} -->")[2]
+    return page
+
+
+def auc_table(rows: list[dict[str, str]]) -> str:
+    """Mean AUC on held-out blocks with right labels."""
+    lines = [f"| images, learnt | {' | '.join(noises(rows))} |", "|---" * (len(noises(rows)) + 1) + "|"]
+    for mode in MODES:
+        for rule, name in (("bce", "as given"), ("bomd-plus", "bomd-plus")):
+            cells = [spread(pick(rows, mode, noise, rule, "auc"), 3) for noise in noises(rows)]
+            lines.append(f"| {mode}, {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def orders_table(rows: list[dict[str, str]]) -> str:
+    """Images with a wrong label among the first 100 and 200."""
+    lines = [f"| order | {' | '.join(noises(rows))} |", "|---" * (len(noises(rows)) + 1) + "|"]
+    chance = []
+    for noise in noises(rows):
+        own = [row for row in rows if row["noise"] == noise and row["rule"] == "bomd-plus"]
+        share = statistics.fmean(int(row["wrong_images"]) / int(row["images"]) for row in own)
+        chance.append(f"{100 * share:.0f} / {200 * share:.0f}")
+    lines.append(f"| at random | {' | '.join(chance)} |")
+    for rule, name in RULES.items():
+        for mode in MODES if rule in ("small loss", "cleanlab", "bomd-plus") else MODES[:1]:
+            kind = f", {mode}" if rule in ("small loss", "cleanlab", "bomd-plus") else ""
+            cells = []
+            for noise in noises(rows):
+                first, second = (pick(rows, mode, noise, rule, f"hits_{count}") for count in (100, 200))
+                cells.append(f"{statistics.fmean(first):.0f} / {statistics.fmean(second):.0f}")
+            lines.append(f"| {name}{kind} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def proposals_table(rows: list[dict[str, str]]) -> str:
+    """Wrong labels before, and after accepting what is proposed."""
+    heads = ("wrong labels", "after the first 100 images", "after all proposals", "proposed", "of these right")
+    lines = [f"| noise, images | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+    columns = ("wrong_before", "wrong_after_100", "wrong_after_all", "proposed_0.5", "right_0.5")
+    for noise in noises(rows):
+        for mode in MODES:
+            cells = [f"{statistics.fmean(pick(rows, mode, noise, 'bomd-plus', name)):.0f}" for name in columns]
+            lines.append(f"| {noise}, {mode} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def noises(rows: list[dict[str, str]]) -> list[str]:
+    return sorted({row["noise"] for row in rows}, key=lambda noise: (noise == "sparse", noise))
+
+
+def pick(rows: list[dict[str, str]], mode: str, noise: str, rule: str, column: str) -> list[float]:
+    """A number of every seed."""
+    own = [row for row in rows if (row["mode"], row["noise"], row["rule"]) == (mode, noise, rule)]
+    return [float(row[column]) for row in own]
+
+
+def spread(values: list[float], digits: int) -> str:
+    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.{digits}f}{deviation}"
 
 
 if __name__ == "__main__":
