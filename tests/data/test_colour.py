@@ -228,7 +228,7 @@ class TestBatches:
         assert torch.equal(normalise(images[..., None].expand(-1, -1, -1, 3), 3), normalise(images, 3))
 
     def test_a_network_of_one_channel_cannot_see_colour(self) -> None:
-        with pytest.raises(ValueError, match="3 channels, not 1"):
+        with pytest.raises(InputError, match="1 channel cannot see colour"):
             normalise(torch.zeros(1, 4, 4, 3), 1)
 
     def test_channels_move_alike(self) -> None:

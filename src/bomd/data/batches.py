@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bomd.data.store import Store
+from bomd.errors import InputError
 from bomd.files import fingerprint
 from bomd.tables import Text
 
@@ -152,7 +153,8 @@ def normalise(images: Tensor, channels: int) -> Tensor:
         raise ValueError(f"Images have 1 or 3 channels, not {channels}.")
     if images.ndim == 4:
         if channels != images.shape[-1]:
-            raise ValueError(f"Images in colour need a network with {images.shape[-1]} channels, not {channels}.")
+            way_out = 'set images.mode to "grey" (--mode grey)'
+            raise InputError(f"A network of {channels} channel cannot see colour: {way_out}.")
         pairs = zip(images.float().unbind(-1), SCALES[channels], strict=True)
         planes = [plane * (1 / (255 * deviation)) - mean / deviation for plane, (mean, deviation) in pairs]
         return torch.stack(planes, dim=-1).permute(0, 3, 1, 2)  # channels last, as convolutions like it
