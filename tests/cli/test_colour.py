@@ -14,7 +14,7 @@ from PIL import Image
 from bomd import cli, config
 from bomd.data.images import fit_square, read_image
 from bomd.data.store import open_store
-from bomd.experiments.benchmark import effective
+from bomd.experiments.identity import identity
 from bomd.experiments.records import Examples
 from bomd.methods import METHODS
 from bomd.models import model as models
@@ -167,10 +167,10 @@ def test_settings_of_before_stay_comparable() -> None:
     plain = config.parse({"images": {"size": 64}}, METHODS)
     assert "mode" not in plain.to_dict()["images"]  # so that finished runs keep their name
     saved = plain.to_dict()
-    assert effective({**saved, "images": {**saved["images"], "mode": "auto"}}) == effective(saved)
+    assert identity({**saved, "images": {**saved["images"], "mode": "auto"}}) == identity(saved)
     grey = config.parse({"images": {"size": 64, "mode": "grey"}}, METHODS)
     assert grey.key != plain.key
-    assert effective(grey.to_dict()) != effective(saved)
+    assert identity(grey.to_dict()) != identity(saved)
     assert [for_colour(name) for name in ("small", "small_colour", "densenet121")] == [
         "small_colour",
         "small_colour",
