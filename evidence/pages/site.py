@@ -47,6 +47,7 @@ MENUS: dict[str, dict[str, str]] = {
         "methods-nih.md": "All methods on real X-rays",
         "reproduced.md": "The paper's tables and figures",
         "pretraining.md": "Starts from generated X-rays",
+        "photos.md": "Colour photographs",
         "speed.md": "Speed",
     },
     "Reference": {

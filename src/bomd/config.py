@@ -25,6 +25,7 @@ class ImageSettings:
 
     size: int = 512  # pixels of the square that every image is resized to
     skip_broken: bool = False  # drop and list unreadable images instead of stopping
+    mode: Literal["auto", "grey", "colour"] = "auto"  # auto: colour if a sample of a folder's files has any
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,8 @@ class Config:
             values.pop("rates")  # so that runs without them keep their name
         if self.fit.freeze is None:
             values["fit"].pop("freeze")  # likewise
+        if self.images.mode == "auto":
+            values["images"].pop("mode")  # likewise
         return values
 
     @property

@@ -350,9 +350,9 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_bytes(
     assert kills, "the process always finished before it could be killed"
     read: list[int] = []
 
-    def watched(paths, size, starts, step, workers):
+    def watched(paths, size, starts, step, workers, **rest):
         read.extend(starts)
-        return read_chunks(paths, size, starts, step, workers)
+        return read_chunks(paths, size, starts, step, workers, **rest)
 
     monkeypatch.setattr(store_module, "read_chunks", watched)
     store = pack(table, target, 32, workers=1)
@@ -433,7 +433,7 @@ def test_killed_after_the_rename_it_still_finishes(tmp_path: Path, monkeypatch: 
     assert not (tmp_path / "store" / "images.part").exists()
     with pytest.raises(InputError, match="interrupted"):
         open_store(tmp_path / "store")
-    monkeypatch.setattr(store_module, "read_chunks", lambda paths, size, starts, *rest: iter_nothing(starts))
+    monkeypatch.setattr(store_module, "read_chunks", lambda paths, size, starts, *rest, **more: iter_nothing(starts))
     pack(table, tmp_path / "store", 16)
     assert content(tmp_path / "store") == content(tmp_path / "whole")
 

@@ -131,8 +131,8 @@ def test_mistakes_get_one_line() -> None:
     model = Model((experienced("plain", "small"),), CLASSES, 64)
     with pytest.raises(InputError, match="Did you mean 'Edema'"):
         heat_map(model, pixels(64, 64), "Edma")
-    for wrong in (pixels(64, 64, 3), pixels(64, 64) / 255, pixels(0, 4)):
-        with pytest.raises(InputError, match="needs a grey image"):
+    for wrong in (pixels(64, 64, 4), pixels(64, 64) / 255, pixels(0, 4)):
+        with pytest.raises(InputError, match="needs an image"):
             heat_map(model, wrong, "Mass")
     unknown = Network("small", nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten()), 1, 16, 3).eval()
     with pytest.raises(InputError, match="has no maps"):

@@ -16,6 +16,7 @@ from bomd.audits.kept import keep
 from bomd.audits.plan import Plan, plan
 from bomd.audits.untrained import run_untrained
 from bomd.data.cells import harmless
+from bomd.data.colour import Mode
 from bomd.data.datasets import DATASETS, folder
 from bomd.experiments.experiment import run_on
 from bomd.experiments.records import load_record
@@ -38,6 +39,7 @@ def audit(
     backbone: str | None = None,
     rates: str | Path | None = None,
     size: int | None = None,
+    mode: Mode = "auto",
     minutes: float | None = None,
     weights: str | None = None,
     seed: int = 0,
@@ -61,6 +63,7 @@ def audit(
             are computed once and judge the labels. No network is trained then.
         rates: A CSV with the columns class, miss and false_alarm, where somebody measured how often labels are wrong.
         size: Side of the images in pixels; by default what fits the time.
+        mode: Keep images in "grey" or "colour"; "auto" keeps colour if a sample of the files has any.
         minutes: How long training may take; by default 10 on a CPU and 30 on a GPU.
         weights: What networks start from, as `fit.weights` has them, such as "imagenet+phantom" for chest X-rays; by
             default ImageNet where there are such weights.
@@ -80,6 +83,7 @@ def audit(
             backbone=backbone,
             rates=rates,
             size=size,
+            mode=mode,
             minutes=minutes,
             weights=weights,
             seed=seed,

@@ -17,6 +17,7 @@ from bomd.audits.given import Given, read_given
 from bomd.audits.stand_in import PICTURES, StandIn, at_most_one, find_stand_in
 from bomd.audits.start import with_start
 from bomd.config import LARGEST_SIZE, Config, ImageSettings
+from bomd.data.colour import Mode
 from bomd.data.images import read_image
 from bomd.data.verify import verify_tables
 from bomd.errors import InputError
@@ -51,6 +52,7 @@ class Plan:
     rates: dict[str, dict[str, float]]
     seed: int
     size: int
+    mode: Mode
     notes: tuple[str, ...]
 
     def config(self) -> Config:
@@ -58,14 +60,15 @@ class Plan:
         train = {"dataset": "folder", "labels": Path(self.given.name).name, "images": str(self.given.folder)}
         train[HANDED] = self.request
         if self.choice is not None:
-            return replace(self.choice.config("audit", train, len(self.labels), self.seed), rates=self.rates)
+            chosen = self.choice.config("audit", train, len(self.labels), self.seed)
+            return replace(chosen, rates=self.rates, images=replace(chosen.images, mode=self.mode))
         assert self.stand_in is not None
         return Config(
             name="audit",
             method=self.stand_in.kind,
             seed=self.seed,
             validation=0.0,
-            images=ImageSettings(size=self.size, skip_broken=True),
+            images=ImageSettings(size=self.size, skip_broken=True, mode=self.mode),
             train=train,
             fit=self.stand_in.fit,
             rates=self.rates,
@@ -82,6 +85,7 @@ def plan(
     backbone: str | None = None,
     rates: str | Path | None = None,
     size: int | None = None,
+    mode: Mode = "auto",
     minutes: float | None = None,
     weights: str | None = None,
     seed: int = 0,
@@ -109,6 +113,7 @@ def plan(
         request = fingerprint(request, labels.confirmed)
     measured = {} if rates is None else read_rates(Path(rates), labels.classes)
     request = fingerprint(request, measured) if measured else request
+    request = fingerprint(request, mode) if mode != "auto" else request
     choice, stand_in = None, find_stand_in(given, labels, features, probabilities, backbone)
     if stand_in is not None:
         if weights is not None:
@@ -125,7 +130,7 @@ def plan(
         raise InputError(f"--size is {side}, but images need at least {SMALLEST} and at most {LARGEST_SIZE} pixels.")
     for note in notes:
         progress.say(f"Note: {note}")
-    return Plan(given, labels, place, request, choice, stand_in, measured, seed, side, tuple(notes))
+    return Plan(given, labels, place, request, choice, stand_in, measured, seed, side, mode, tuple(notes))
 
 
 def complete(labels: LabelTable) -> tuple[LabelTable, list[str]]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from bomd.cli.modes import ImageMode, Mode
 from bomd.errors import InputError
 
 SHOWN = 10  # most suspect images in the closing summary
@@ -23,6 +24,7 @@ def audit(
         typer.Option("--output", "-o", metavar="DIR", help="Where results go; by default LABELS-audit here."),
     ] = None,
     size: Annotated[int | None, typer.Option(help="Side of the images in pixels, instead of what fits.")] = None,
+    mode: ImageMode = Mode.auto,
     features: Annotated[
         Path | None,
         typer.Option(
@@ -111,6 +113,7 @@ def audit(
         backbone=backbone,
         rates=rates,
         size=size,
+        mode=mode.value,
         minutes=minutes,
         weights=weights,
         seed=seed,

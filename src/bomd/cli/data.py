@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bomd.cli.modes import ImageMode, Mode
+
 if TYPE_CHECKING:
     from bomd.data.chosen import Chosen
 
@@ -85,6 +87,7 @@ def prepare(
     skip_broken: Annotated[
         bool, typer.Option("--skip-broken", help="Leave out and list images that cannot be read.")
     ] = False,
+    mode: ImageMode = Mode.auto,
 ) -> None:
     """Decode the images of a dataset once and pack them at a size, all splits or the one that is set.
 
@@ -100,10 +103,11 @@ def prepare(
     from bomd.runs import Stages
 
     chosen = _choose(name, root, options)
-    config = Config(images=ImageSettings(size=size, skip_broken=skip_broken))
+    config = Config(images=ImageSettings(size=size, skip_broken=skip_broken, mode=mode.value))
     for split, table in chosen.tables().items():
         packed = pack_images(table, chosen.dataset, config, Stages(output), torch.device("cpu"))
-        print(f"{split}: {len(packed.store):,} images at {size} x {size} in {packed.store.directory}")
+        kept = " in colour" if packed.store.colour else ""
+        print(f"{split}: {len(packed.store):,} images at {size} x {size}{kept} in {packed.store.directory}")
         for note in skipped_images({split: packed}):
             print(note)
 

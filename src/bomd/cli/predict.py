@@ -69,6 +69,9 @@ def predict(
     finding: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this finding, also for heat maps (repeatable).")
     ] = None,
+    grey: Annotated[
+        bool, typer.Option("--grey", help="Convert images in colour for a model that learnt from grey ones.")
+    ] = False,
 ) -> None:
     """Probabilities of every finding for new images. For research; not a medical device.
 
@@ -76,7 +79,8 @@ def predict(
     have all. Thresholds were chosen on held-out patients when the model was trained; a finding may have none.
 
     In a folder, DICOM files need no suffix, and what is no image is counted and named. A file that cannot be read is
-    named and the others are predicted; the exit code is then 1.
+    named and the others are predicted; the exit code is then 1. Images in colour are refused by a model that learnt
+    from grey ones, unless `--grey` converts them; a model that learnt from colour takes grey ones, and says so.
 
     For example: bomd predict runs/demo/bomd/seed0-1a2b3c scans/ --format json -o findings.json --heatmaps heat/
     """
@@ -89,6 +93,7 @@ def predict(
     chosen = _choose(opened, finding)
     found, skipped, unreadable = _find(files)
     rows: list[Predicted] = []
+    note = _note_on_colour(opened, found, grey)
     if found:
         table, broken = opened.predict_readable(found)
         unreadable |= broken
@@ -110,6 +115,8 @@ def predict(
         print(f"{len(rows)} images: {output}")
     if heatmaps is not None:
         Console(stderr=True, soft_wrap=True).print(f"{len(drawn)} heat maps: {heatmaps}", highlight=False, markup=False)
+    if note is not None:
+        _complain(note, "yellow")
     if skipped:
         from bomd.data.image_files import told
 
@@ -126,7 +133,8 @@ def export(
 ) -> None:
     """Write a trained classifier as one ONNX file, for use without PyTorch.
 
-    It takes square grey images of the model's size and gives probabilities; class names and size are in its metadata.
+    It takes square images of the model's size, in grey or colour as it has learnt, and gives probabilities; class
+    names, size and mode are in its metadata.
     The file is run once with onnxruntime and kept only if it gives what PyTorch gives. Needs `bomd[onnx]`.
     """
     from bomd.models import model as models
@@ -157,6 +165,17 @@ def _choose(model: Model, findings: Sequence[str] | None) -> list[str]:
         if name not in model.classes:
             raise InputError(f"The model has no finding {name!r}.{nearest(name, model.classes)}")
     return list(dict.fromkeys(findings or model.classes))
+
+
+def _note_on_colour(model: Model, files: Sequence[Path], grey: bool) -> str | None:
+    """What to say about images of another kind than the model learnt from; most of them in colour are refused."""
+    from bomd.data.colour import check_fits
+
+    if grey and model.colour:
+        raise InputError("--grey: this model learnt from images in colour, so there is nothing to convert.")
+    if grey or model.converts:
+        return None
+    return check_fits([str(file) for file in files], colour=model.colour)
 
 
 def _find(places: Sequence[Path]) -> tuple[list[Path], list[str], dict[str, str]]:
@@ -202,7 +221,7 @@ def _draw_all(model: Model, rows: Sequence[Predicted], folder: Path, *, everythi
         ranked = row.ranked() if everything else [name for name in row.ranked() if name != NO_FINDING][:SHOWN]
         captions = {name: f"{row.probabilities[name]:.2f} {name}" for name in ranked}
         path = folder / f"{_free_name(Path(row.file).stem, taken)}.png"
-        draw(path, model, read_image(Path(row.file)), captions)
+        draw(path, model, read_image(Path(row.file), colour=model.colour), captions)
         drawn[row.file] = path
     return drawn
 

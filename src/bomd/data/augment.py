@@ -66,7 +66,7 @@ class Motion:
     Attributes:
         matrix: (B, 2, 3) from output to input coordinates, both from -1 to 1 over the side of the image.
         brightness: (B) factor on all values.
-        contrast: (B) factor on the distance from the image's mean.
+        contrast: (B) factor on the distance from the image's mean, over all its channels.
         padding: "zeros" puts black outside the image, as there is around a radiograph, and as the release
             does. "border" is for motions that stay inside: it keeps the outermost half pixel from fading.
     """
@@ -131,23 +131,27 @@ def draw(count: int, kind: str, generator: torch.Generator, *, crop: tuple[float
 
 
 def move(images: Tensor, motion: Motion) -> Tensor:
-    """Resample each image by its own matrix, then jitter it; (B, S, S) float32 in 0..255.
+    """Resample each image by its own matrix, then jitter it; (B, S, S) or, in colour, (B, S, S, 3) float32 in 0..255.
 
-    Brightness and contrast are applied together and clipped once.
+    Brightness and contrast are applied together and clipped once; the channels of an image in colour move and change
+    alike, and its mean is that of all of them.
     """
-    if images.ndim != 3 or images.shape[1] != images.shape[2]:
-        raise ValueError(f"Expected (B, S, S) square images, got {tuple(images.shape)}.")
-    pixels = images.float()[:, None]
+    colour = images.ndim == 4 and images.shape[3] == 3
+    if (images.ndim != 3 and not colour) or images.shape[1] != images.shape[2]:
+        raise ValueError(f"Expected (B, S, S) or (B, S, S, 3) square images, got {tuple(images.shape)}.")
+    pixels = images.float().permute(0, 3, 1, 2) if colour else images.float()[:, None]
     matrix = motion.matrix.to(images.device, non_blocking=True)[..., None, None]
     # Written out because F.affine_grid rounds its pixel centres, and drops to half precision under autocast.
-    centres = (2 * torch.arange(images.shape[-1], device=images.device) + 1) / images.shape[-1] - 1
+    centres = (2 * torch.arange(images.shape[1], device=images.device) + 1) / images.shape[1] - 1
     grid = matrix[:, :, 0] * centres + matrix[:, :, 1] * centres[:, None] + matrix[:, :, 2]
     grid = grid.permute(0, 2, 3, 1)  # (B, S, S, 2)
-    moved = F.grid_sample(pixels, grid, "bilinear", motion.padding, align_corners=False)[:, 0]
-    brightness = motion.brightness.to(images.device, non_blocking=True)[:, None, None]
-    contrast = motion.contrast.to(images.device, non_blocking=True)[:, None, None]
+    moved = F.grid_sample(pixels, grid, "bilinear", motion.padding, align_corners=False)
+    moved = moved.permute(0, 2, 3, 1) if colour else moved[:, 0]
+    each = (slice(None), *[None] * (moved.ndim - 1))  # one number for each image
+    brightness = motion.brightness.to(images.device, non_blocking=True)[each]
+    contrast = motion.contrast.to(images.device, non_blocking=True)[each]
     bright = moved * brightness
-    mean = bright.mean(dim=(1, 2), keepdim=True)
+    mean = bright.mean(dim=tuple(range(1, moved.ndim)), keepdim=True)
     return torch.lerp(mean, bright, contrast).clamp(0, 255)
 
 

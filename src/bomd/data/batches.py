@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bomd.data.store import Store
+from bomd.errors import InputError
 from bomd.files import fingerprint
 from bomd.tables import Text
 
@@ -30,6 +32,7 @@ class Images:
     Attributes:
         ids: (N) names.
         size: Side of the images.
+        colour: Whether they are (size, size, 3) instead of (size, size).
         device: Where batches arrive.
         resident: Whether all images lie in the device's memory.
         fingerprint: Changes when any pixel, id or their order does.
@@ -51,7 +54,7 @@ class Images:
             resident: Keep all images in device memory; by default on a GPU with room for them.
         """
         self.ids: Text = np.asarray(ids, dtype=np.str_)
-        self.size = store.size
+        self.size, self.colour = store.size, store.colour
         self.device = torch.device(device)
         self.fingerprint = fingerprint(store.fingerprint, self.ids)
         self._store = store
@@ -71,7 +74,7 @@ class Images:
         return part
 
     def batch(self, positions: Tensor) -> Tensor:
-        """(B, size, size) uint8 images at these (B) positions, on the device."""
+        """(B, size, size) uint8 images at these (B) positions, on the device; in colour (B, size, size, 3)."""
         if self._pixels is not None:
             return self._pixels[positions.to(self.device, non_blocking=True)]
         return self._gather(positions.cpu()).to(self.device, non_blocking=True)
@@ -87,7 +90,7 @@ class Images:
             size: Images in a batch.
 
         Yields:
-            (B) positions on the device and (B, size, size) uint8 images on the device.
+            (B) positions on the device and their uint8 images on the device, as `batch` has them.
         """
         if size < 1:
             raise ValueError(f"A batch of {size} images is not possible.")
@@ -112,14 +115,14 @@ class Images:
         if self.device.type != "cuda":
             return False
         free, _ = torch.cuda.mem_get_info(self.device)
-        return len(self) * self.size**2 <= _SHARE_OF_FREE_MEMORY * free
+        return len(self) * math.prod(self._store.images.shape[1:]) <= _SHARE_OF_FREE_MEMORY * free
 
     def _gather(self, positions: Tensor) -> Tensor:
-        """(B, size, size) on the CPU, in page-locked memory where a GPU will copy from it."""
+        """(B) images on the CPU, in page-locked memory where a GPU will copy from it."""
         on_gpu = self.device.type == "cuda"
         # Page-locked memory belongs to a GPU, and a thread starts out with the first one.
         with torch.cuda.device(self.device) if on_gpu else nullcontext():
-            shape = (len(positions), self.size, self.size)
+            shape = (len(positions), *self._store.images.shape[1:])
             pixels = torch.empty(shape, dtype=torch.uint8, pin_memory=on_gpu)
         target, rows = pixels.numpy(), self._rows[positions.numpy()]
         for place in np.argsort(rows):  # ascending rows: the disk reads forwards
@@ -127,8 +130,9 @@ class Images:
         return pixels
 
     def _upload(self) -> Tensor:
-        pixels = torch.empty((len(self), self.size, self.size), dtype=torch.uint8, device=self.device)
-        step = max(1, _UPLOAD_BYTES // self.size**2)
+        shape = self._store.images.shape[1:]
+        pixels = torch.empty((len(self), *shape), dtype=torch.uint8, device=self.device)
+        step = max(1, _UPLOAD_BYTES // math.prod(shape))
         for start in range(0, len(self), step):
             positions = torch.arange(start, min(start + step, len(self)))
             pixels[start : start + step].copy_(self._gather(positions), non_blocking=True)
@@ -136,17 +140,24 @@ class Images:
 
 
 def normalise(images: Tensor, channels: int) -> Tensor:
-    """Scale grey values in 0..255 to what a network expects.
+    """Scale values in 0..255 to what a network expects.
 
     Args:
-        images: (B, H, W), uint8 or float.
-        channels: 3 repeats the grey image and applies ImageNet's mean and deviation; 1 applies 0.5 and 0.25.
+        images: (B, H, W) in grey or (B, H, W, 3) in colour, uint8 or float.
+        channels: 3 repeats a grey image and applies ImageNet's mean and deviation; 1 applies 0.5 and 0.25.
 
     Returns:
         (B, channels, H, W) float32.
     """
     if channels not in SCALES:
         raise ValueError(f"Images have 1 or 3 channels, not {channels}.")
+    if images.ndim == 4:
+        if channels != images.shape[-1]:
+            way_out = 'set images.mode to "grey" (--mode grey)'
+            raise InputError(f"A network of {channels} channel cannot see colour: {way_out}.")
+        pairs = zip(images.float().unbind(-1), SCALES[channels], strict=True)
+        planes = [plane * (1 / (255 * deviation)) - mean / deviation for plane, (mean, deviation) in pairs]
+        return torch.stack(planes, dim=-1).permute(0, 3, 1, 2)  # channels last, as convolutions like it
     grey = images.float()
     # Scalars instead of small tensors: a tensor made here would be copied to the device and make it wait.
     planes = [grey * (1 / (255 * deviation)) - mean / deviation for mean, deviation in SCALES[channels]]

@@ -7,6 +7,7 @@ it stopped.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import zlib
@@ -28,8 +29,9 @@ IMAGES, PART, JOURNAL = "images.u8", "images.part", "journal.jsonl"
 class Part:
     """The file and its journal; a context that keeps the file open."""
 
-    def __init__(self, directory: Path, count: int, size: int):
-        self.directory, self.count, self.size = directory, count, size
+    def __init__(self, directory: Path, count: int, shape: tuple[int, ...]):
+        self.directory, self.count, self.shape = directory, count, shape
+        self.bytes = math.prod(shape)  # of one image
         self.path, self.journal = directory / PART, directory / JOURNAL
         self.records: dict[int, dict[str, Any]] = {}
 
@@ -37,7 +39,7 @@ class Part:
         final = self.directory / IMAGES
         if final.exists() and not self.path.exists():  # killed between the last rename and `store.json`
             final.replace(self.path)
-        length = self.count * self.size**2
+        length = self.count * self.bytes
         taken = self.path.stat().st_blocks * 512 if self.path.exists() else 0
         free = shutil.disk_usage(self.directory).free
         if length - taken > free:
@@ -63,9 +65,9 @@ class Part:
                     continue
             except (ValueError, KeyError, TypeError):  # the last line of a killed process may be cut short
                 continue
-            self.stream.seek(start * self.size**2)
-            pixels = self.stream.read(len(expected) * self.size**2)
-            found = [zlib.crc32(pixels[at : at + self.size**2]) for at in range(0, len(pixels), self.size**2)]
+            self.stream.seek(start * self.bytes)
+            pixels = self.stream.read(len(expected) * self.bytes)
+            found = [zlib.crc32(pixels[at : at + self.bytes]) for at in range(0, len(pixels), self.bytes)]
             if found == expected:
                 self.records[start] = record
         write_text(self.journal, "".join(json.dumps(record) + "\n" for record in self.records.values()))
@@ -74,7 +76,7 @@ class Part:
     def write(self, chunk: Chunk, key: str) -> None:
         """Put a chunk in its place, then say so; one with a broken image is tried again by the next call."""
         with disk_errors(self.path):
-            self.stream.seek(chunk.start * self.size**2)
+            self.stream.seek(chunk.start * self.bytes)
             left = chunk.pixels.data.cast("B")
             while left:
                 left = left[self.stream.write(left) :]
@@ -92,7 +94,7 @@ class Part:
                 os.fsync(stream.fileno())
             self.path.replace(final)
             return
-        images = np.memmap(self.path, dtype=np.uint8, mode="r", shape=(self.count, self.size, self.size))
+        images = np.memmap(self.path, dtype=np.uint8, mode="r", shape=(self.count, *self.shape))
         with replacing(final) as temporary, temporary.open("wb") as stream:
             for row in np.flatnonzero(kept):
                 stream.write(images[row].tobytes())

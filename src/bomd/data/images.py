@@ -1,4 +1,7 @@
-"""Read image files of the usual kinds as greyscale pictures, one or many at a time."""
+"""Read image files of the usual kinds as pictures in grey or colour, one or many at a time.
+
+A picture in grey is (H, W) and one in colour (H, W, 3), red first.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +43,13 @@ LARGEST = 80_000_000
 LARGEST_FILE = 1 << 30  # bytes; that many pixels of 16-bit colour, uncompressed, are half of it
 
 
+def shape_of(size: int, colour: bool) -> tuple[int, ...]:
+    """Of a square picture."""
+    return (size, size, 3) if colour else (size, size)
+
+
 class _NotOnePictureError(ValueError):
-    """The file is sound and yet not one grey picture."""
+    """The file is sound and yet not one picture."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +58,7 @@ class Chunk:
 
     Attributes:
         start: Position of the first in the list.
-        pixels: (n, size, size); zeros where the image is broken.
+        pixels: (n, size, size), or (n, size, size, 3) in colour; zeros where the image is broken.
         original_sizes: (n, 2) height and width in the file.
         broken: Why an image cannot be used, by its row in the chunk.
     """
@@ -66,22 +74,24 @@ class Chunk:
         return [zlib.crc32(image) for image in self.pixels]
 
 
-def read_image(path: Path) -> Pixels:
-    """Decode one image file to 8-bit grey.
+def read_image(path: Path, *, colour: bool = False) -> Pixels:
+    """Decode one image file to 8-bit grey, or to 8-bit colour.
 
     - 16-bit grey values are divided by 256 (the full range, not the range in use, is mapped to 0..255); those of a
       TIFF with fewer bits by as much less.
     - A TIFF in which 0 is white is inverted. Pages after the first are thumbnails, or else it is refused.
     - Colour becomes luma, which leaves grey stored as colour unchanged; a palette is looked up first.
+    - Where colour is asked for, grey (DICOM and 16-bit files are grey) has three equal channels.
     - Transparency is ignored: radiographs that carry it are opaque.
     - An EXIF rotation is applied.
     - DICOM (by suffix or by its marker at byte 128) is left to `bomd.data.dicom`.
 
     Args:
         path: The file; what it is inside decides, not the suffix, except that `.dcm` is always DICOM.
+        colour: Keep it.
 
     Returns:
-        (H, W) pixels.
+        (H, W) pixels, or (H, W, 3) in colour.
 
     Raises:
         InputError: The file is missing, empty, truncated, of another kind, unreasonably large or larger than the
@@ -108,13 +118,13 @@ def read_image(path: Path) -> Pixels:
     if not content:
         raise InputError(f"Image {path} is an empty file.")
     if path.suffix.lower() in DICOM_SUFFIXES or content[128:132] == b"DICM":
-        return _read_dicom(path, content)
+        return with_colour(_read_dicom(path, content), colour)
     try:
         with warnings.catch_warnings(), Image.open(io.BytesIO(content), formats=FORMATS) as image:
             warnings.simplefilter("ignore")  # Pillow's remarks about damaged remarks of cameras
             if image.width * image.height > LARGEST:
                 raise InputError(f"Image {path} claims {image.width} x {image.height} pixels, over {LARGEST:,}.")
-            return _grey(image)
+            return with_colour(_decoded(image, colour), colour)
     except InputError:
         raise
     except UnidentifiedImageError as error:
@@ -136,20 +146,31 @@ def fit_square(pixels: Pixels, size: int) -> Pixels:
     weights, so strong reduction does not alias. A picture that already has this size is returned as it is.
 
     Args:
-        pixels: (H, W).
+        pixels: (H, W), or (H, W, 3) in colour.
         size: Side of the result.
 
     Returns:
-        (size, size) pixels.
+        (size, size) pixels, or (size, size, 3).
     """
     if size < 1:
         raise InputError(f"An image size of {size} pixels is not possible.")
-    if pixels.shape == (size, size):
+    if pixels.shape[:2] == (size, size):
         return pixels
     return np.asarray(Image.fromarray(pixels).resize((size, size), Image.Resampling.BILINEAR))
 
 
-def read_chunks(paths: NDArray[np.str_], size: int, starts: Sequence[int], step: int, workers: int) -> Generator[Chunk]:
+def with_colour(pixels: Pixels, colour: bool) -> Pixels:
+    """The same picture in colour or in grey: grey gets three equal channels, colour becomes luma."""
+    if (pixels.ndim == 3) == colour:
+        return pixels
+    if colour:
+        return np.repeat(pixels[..., None], 3, axis=-1)
+    return np.array(Image.fromarray(pixels).convert("L"))
+
+
+def read_chunks(
+    paths: NDArray[np.str_], size: int, starts: Sequence[int], step: int, workers: int, *, colour: bool = False
+) -> Generator[Chunk]:
     """Decode many images in parallel, with every process busy and few chunks waiting in memory.
 
     Args:
@@ -158,13 +179,14 @@ def read_chunks(paths: NDArray[np.str_], size: int, starts: Sequence[int], step:
         starts: First positions of the chunks to read.
         step: Images in a chunk.
         workers: Processes; 1 decodes in this one.
+        colour: Keep it.
 
     Yields:
         The chunks, in the order in which they are done; unreadable images are listed in them.
     """
     if workers == 1 or len(starts) < 2:
         for start in starts:
-            yield _read_chunk(start, paths[start : start + step], size)
+            yield _read_chunk(start, paths[start : start + step], size, colour)
         return
     # Fresh processes: a fork of one that runs threads (torch does) can hang.
     context = multiprocessing.get_context("spawn")
@@ -173,7 +195,7 @@ def read_chunks(paths: NDArray[np.str_], size: int, starts: Sequence[int], step:
     try:
         for start in starts:
             with _nameless_main():  # the first submission starts the processes
-                waiting.add(pool.submit(_read_chunk, start, paths[start : start + step], size))
+                waiting.add(pool.submit(_read_chunk, start, paths[start : start + step], size, colour))
             if len(waiting) > 2 * workers:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
@@ -186,8 +208,8 @@ def read_chunks(paths: NDArray[np.str_], size: int, starts: Sequence[int], step:
         pool.shutdown(cancel_futures=True)
 
 
-def _grey(image: Image.Image) -> Pixels:
-    """(H, W) grey pixels of an opened image in any mode that the formats know."""
+def _decoded(image: Image.Image, colour: bool) -> Pixels:
+    """Pixels of an opened image in any mode that the formats know; deep grey is grey whatever is asked for."""
     _refuse_several(image)
     bits, white_is_zero = _depth(image)
     image.load()  # a TIFF is turned upright by this, and older Pillows would turn it again
@@ -197,7 +219,7 @@ def _grey(image: Image.Image) -> Pixels:
         return np.ascontiguousarray(255 - values if white_is_zero else values, dtype=np.uint8)
     if upright.mode in ("P", "PA"):
         upright = upright.convert("RGBA")  # straight to grey, Pillow warns about transparent palettes
-    return np.array(upright.convert("L"))
+    return np.array(upright.convert("RGB" if colour else "L"))
 
 
 def _depth(image: Image.Image) -> tuple[int, bool]:
@@ -258,14 +280,14 @@ def _start_worker() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _read_chunk(start: int, paths: NDArray[np.str_], size: int) -> Chunk:
-    pixels = np.zeros((len(paths), size, size), dtype=np.uint8)
+def _read_chunk(start: int, paths: NDArray[np.str_], size: int, colour: bool) -> Chunk:
+    pixels = np.zeros((len(paths), *shape_of(size, colour)), dtype=np.uint8)
     original_sizes = np.zeros((len(paths), 2), dtype=np.int32)
     broken: dict[int, str] = {}
     for row, path in enumerate(paths):
         try:
-            picture = read_image(Path(str(path)))
-            pixels[row], original_sizes[row] = fit_square(picture, size), picture.shape
+            picture = read_image(Path(str(path)), colour=colour)
+            pixels[row], original_sizes[row] = fit_square(picture, size), picture.shape[:2]
         except InputError as error:
             broken[row] = str(error)
         except MemoryError:  # one image that is too large to be made smaller

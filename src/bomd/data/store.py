@@ -2,9 +2,10 @@
 
 A store is a directory of three files:
 
-- `images.u8`: (N, size, size) raw bytes.
+- `images.u8`: (N, size, size) raw bytes, or (N, size, size, 3) in colour.
 - `index.npz`: ids, original sizes, a CRC-32 per packed image, and name, length and time of every source file.
-- `store.json`: format, size, count and checksums; written last, so its presence means the store is complete.
+- `store.json`: format, size, count and checksums, and whether it is in colour; written last, so its presence means
+  the store is complete.
 
 While it is being packed there are `images.part` and `journal.jsonl` instead, see `bomd.data.growing`. A finished store
 is never replaced by one of other images: runs that were made from it look at it again.
@@ -13,6 +14,7 @@ is never replaced by one of other images: runs that were made from it look at it
 from __future__ import annotations
 
 import hashlib
+import math
 import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +29,7 @@ from numpy.typing import NDArray
 
 from bomd import processes, progress
 from bomd.data.growing import IMAGES, JOURNAL, Part, disk_errors
-from bomd.data.images import Chunk, Pixels, cores, fit_square, read_chunks
+from bomd.data.images import Chunk, Pixels, cores, fit_square, read_chunks, shape_of, with_colour
 from bomd.errors import InputError
 from bomd.files import fingerprint, make_private, read_arrays, read_json, write_arrays, write_json
 from bomd.sources import code_of
@@ -45,6 +47,23 @@ _NAMED = 5  # broken images spelled out in an error
 _WORTH_PROCESSES = 32 << 20  # bytes of source files; below that, starting processes takes longer than decoding
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What all packed images of a store have in common."""
+
+    size: int
+    colour: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return shape_of(self.size, self.colour)
+
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """For fingerprints; those of grey stores are what they were before there was colour."""
+        return (self.size, "colour") if self.colour else (self.size,)
+
+
 @dataclass(frozen=True, eq=False)
 class Store:
     """N square images in one read-only memory map.
@@ -53,7 +72,7 @@ class Store:
         directory: Where it lies.
         ids: (N) names, in the order of the packed rows.
         size: Side of the packed images.
-        images: (N, size, size) uint8 memory map.
+        images: (N, size, size) uint8 memory map, or (N, size, size, 3) in colour.
         original_sizes: (N, 2) height and width before resizing.
         broken: `{"id": ..., "reason": ...}` of every image that was dropped because it could not be read.
         fingerprint: Changes when any pixel, id or the size does.
@@ -72,9 +91,15 @@ class Store:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def colour(self) -> bool:
+        """Whether images are kept in colour."""
+        return self.images.ndim == 4
+
     def shows(self, row: int, picture: Pixels) -> bool:
         """Whether this is the picture that was packed, and not one that took its file's name since."""
-        return zlib.crc32(fit_square(picture, self.size).tobytes()) == int(self.checksums[row])
+        square = fit_square(with_colour(picture, self.colour), self.size)
+        return zlib.crc32(square.tobytes()) == int(self.checksums[row])
 
     def rows(self, ids: Sequence[str] | Text) -> NDArray[np.intp]:
         """Packed row of each id; one that is not here is an error that names it."""
@@ -89,6 +114,7 @@ def pack(
     render: Render | None = None,
     workers: int | None = None,
     skip_broken: bool = False,
+    colour: bool = False,
 ) -> Store:
     """Decode the images of a table into a packed store, or reopen the one that is already there.
 
@@ -101,10 +127,11 @@ def pack(
         table: Which images, in this order; `paths` are their files unless they are rendered.
         directory: Where the store goes.
         size: Side of the packed images; see `bomd.data.images.fit_square` for the rule.
-        render: Draws images that are not files: `render(ids, size) -> (n, size, size) uint8`, the same for
+        render: Draws grey images that are not files: `render(ids, size) -> (n, size, size) uint8`, the same for
             the same ids at any time. A few are drawn again on every call to notice that it has changed.
         workers: Processes that decode; by default one per core, or none for a small job.
         skip_broken: Leave out images that cannot be read and list them in `Store.broken`.
+        colour: Keep it; grey images then have three equal channels.
 
     Raises:
         InputError: Images cannot be read (all are tried, then counted and named), or the disk is full.
@@ -118,7 +145,8 @@ def pack(
     directory = Path(directory)
     sources = file_state(table) if render is None else _rendered_sources(table.ids, size, render)
     rules = code_of(READING if render is None else render.__module__)
-    request = fingerprint(FORMAT, rules, size, table.ids, *sources.values())
+    kind = Kind(size, colour)
+    request = fingerprint(FORMAT, rules, *kind.facts, table.ids, *sources.values())
     finished = _finished(directory, request, skip_broken)
     if finished is None and _holds_others(directory, request):
         progress.say(
@@ -130,7 +158,7 @@ def pack(
         return finished
     with _one_at_a_time(directory):
         if _finished(directory, request, skip_broken) is None:  # another process may just have packed it
-            _pack(table, directory, size, sources, request, render, workers, skip_broken, rules)
+            _pack(table, directory, kind, sources, request, render, workers, skip_broken, rules)
     return open_store(directory)
 
 
@@ -155,26 +183,28 @@ def open_store(directory: Path, *, deep: bool = False, expected: str | None = No
     if found != FORMAT:
         raise InputError(f"{directory / _FACTS} has format {found}, not {FORMAT}: pack the images again.")
     try:
-        count, size, broken = int(facts["count"]), int(facts["size"]), tuple(facts["broken"])
+        count, broken = int(facts["count"]), tuple(facts["broken"])
+        kind = Kind(int(facts["size"]), facts.get("colour", False) is True)  # stores in grey do not say so
         same_index = _sha256(directory / _INDEX) == facts["index_sha256"]
         length = (directory / IMAGES).stat().st_size
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise InputError(f"The store in {directory} is not whole ({error}): pack it again.") from error
     if not same_index:
         raise InputError(f"{directory / _INDEX} has changed since it was written: pack the images again.")
-    if length != count * size**2:
-        raise InputError(f"{directory / IMAGES} has {length:,} bytes, not {count * size**2:,}: pack the images again.")
+    expected_length = count * math.prod(kind.shape)
+    if length != expected_length:
+        raise InputError(f"{directory / IMAGES} has {length:,} bytes, not {expected_length:,}: pack the images again.")
     index = read_arrays(directory / _INDEX)
-    images = np.memmap(directory / IMAGES, dtype=np.uint8, mode="r", shape=(count, size, size))
+    images = np.memmap(directory / IMAGES, dtype=np.uint8, mode="r", shape=(count, *kind.shape))
     rows = np.arange(count) if deep else np.unique(np.linspace(0, count - 1, _SPOT_CHECKS).astype(np.intp))
     wrong = _first_wrong(images, index["crc32"], rows)
     if wrong is not None:
         name = str(index["ids"][wrong])
         raise InputError(f"Packed image {name!r} in {directory} has changed on disk: pack it again.")
-    identity = fingerprint(FORMAT, size, index["ids"], index["crc32"])
+    identity = fingerprint(FORMAT, *kind.facts, index["ids"], index["crc32"])
     if expected is not None and identity != expected:
         raise InputError(f"{directory} holds other images than this run was made from: run it again.")
-    return Store(directory, index["ids"], size, images, index["original_sizes"], broken, identity, index["crc32"])
+    return Store(directory, index["ids"], kind.size, images, index["original_sizes"], broken, identity, index["crc32"])
 
 
 def _first_wrong(images: Pixels, checksums: NDArray[np.uint32], rows: NDArray[np.intp]) -> int | None:
@@ -198,7 +228,7 @@ def _first_wrong(images: Pixels, checksums: NDArray[np.uint32], rows: NDArray[np
 def _pack(
     table: LabelTable,
     directory: Path,
-    size: int,
+    kind: Kind,
     sources: Sources,
     request: str,
     render: Render | None,
@@ -210,26 +240,26 @@ def _pack(
         for name in (IMAGES, _INDEX, _FACTS):  # in this order, so that what is left never looks complete
             (directory / name).unlink(missing_ok=True)
     N = len(table)
-    step = max(8, min(64 if render is None else 1024, (16 << 20) // size**2))
+    step = max(8, min(64 if render is None else 1024, (16 << 20) // math.prod(kind.shape)))
     keys = {}
     for start in range(0, N, step):
         columns = [column[start : start + step] for column in (table.ids, *sources.values())]
-        keys[start] = fingerprint(FORMAT, rules, size, start, *columns)
+        keys[start] = fingerprint(FORMAT, rules, *kind.facts, start, *columns)
     checksums = np.zeros(N, dtype=np.uint32)
     original_sizes = np.zeros((N, 2), dtype=np.int32)
     broken: dict[int, str] = {}
-    with Part(directory, N, size) as part, progress.bar("Packing images", N) as advance:
+    with Part(directory, N, kind.shape) as part, progress.bar("Packing images", N) as advance:
         for start, record in part.resume(keys).items():
             rows = slice(start, start + len(record["crc32"]))
             checksums[rows], original_sizes[rows] = record["crc32"], record["original_sizes"]
             advance(len(record["crc32"]))
         starts = [start for start in keys if start not in part.records]
         if render is not None:
-            chunks = _rendered(table.ids, size, render, starts, step)
+            chunks = _rendered(table.ids, kind, render, starts, step)
         else:
             assert table.paths is not None
             decoders = workers or (cores() if sources["source_bytes"].sum() > _WORTH_PROCESSES else 1)
-            chunks = read_chunks(table.paths, size, starts, step, decoders)
+            chunks = read_chunks(table.paths, kind.size, starts, step, decoders, colour=kind.colour)
         with closing(chunks):
             for chunk in chunks:
                 part.write(chunk, keys[chunk.start])
@@ -246,7 +276,8 @@ def _pack(
     write_arrays(directory / _INDEX, {name: column[kept] for name, column in index.items()})
     facts = {
         "format": FORMAT,
-        "size": size,
+        "size": kind.size,
+        **({"colour": True} if kind.colour else {}),
         "count": int(kept.sum()),
         "request": request,
         "index_sha256": _sha256(directory / _INDEX),
@@ -256,10 +287,11 @@ def _pack(
     (directory / JOURNAL).unlink(missing_ok=True)
 
 
-def _rendered(ids: Text, size: int, render: Render, starts: list[int], step: int) -> Generator[Chunk]:
+def _rendered(ids: Text, kind: Kind, render: Render, starts: list[int], step: int) -> Generator[Chunk]:
     for start in starts:
-        pixels = _render(ids[start : start + step], size, render)
-        yield Chunk(start, pixels, np.full((len(pixels), 2), size, dtype=np.int32), {})
+        pixels = _render(ids[start : start + step], kind.size, render)
+        pixels = np.repeat(pixels[..., None], 3, axis=-1) if kind.colour else pixels
+        yield Chunk(start, pixels, np.full((len(pixels), 2), kind.size, dtype=np.int32), {})
 
 
 def _render(ids: Text, size: int, render: Render) -> Pixels:

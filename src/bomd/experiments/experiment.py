@@ -17,6 +17,7 @@ from bomd.clean.rates import known_rates
 from bomd.config import Config
 from bomd.data import datasets
 from bomd.data.batches import Images
+from bomd.data.colour import Keeping
 from bomd.data.datasets import nih_google
 from bomd.data.datasets.corrected import Corrections, details_beside
 from bomd.data.images import Pixels
@@ -25,6 +26,7 @@ from bomd.data.store import Store, pack
 from bomd.errors import InputError
 from bomd.experiments.confirmed import after_noise, decided_note, keep_confirmed
 from bomd.experiments.inputs import code_of_run, state_of, without_copies, without_shared_patients
+from bomd.experiments.kept import how_to_keep, settings_for
 from bomd.experiments.noise import add_noise, plan_noise
 from bomd.experiments.records import label_record
 from bomd.experiments.writing import write_run
@@ -91,10 +93,11 @@ def run_on(
     rehearse(config, {name: table for name, (table, _) in tables.items()}, fabric)
     stages, code = runs.Stages(root / "stages", (METHODS.module(config.method),)), code_of_run(config.method)
     labels_of = with_decided(config, tables, decided)
-    data, sources = state_of(labels_of), {}
+    data, sources, kept_as = state_of(labels_of), {}, Keeping(False)
     if not processes.agreed(runs.locate(root, config, data).finished):
+        kept_as = how_to_keep(config, tables)
         with processes.first_before_others():
-            sources = {name: pack_images(*tables[name], config, stages, fabric.device) for name in tables}
+            sources = {name: pack_images(*tables[name], config, stages, fabric.device, kept_as) for name in tables}
         data = state_of(labels_of, {name: source.store for name, source in sources.items()})
     with processes.first_before_others():
         this = runs.start(root, config, data, code)
@@ -103,6 +106,8 @@ def run_on(
         progress.say(f"{this.directory} is finished already{older}; delete it to run again")
         return this
     progress.say(f"{config.method}, seed {config.seed}: {this.directory}")
+    for note in kept_as.notes:
+        progress.say(note)
     train, remarks = _without_copies(sources.pop("train"), sources, config)
     noise = add_noise(config, train.labels, stages)
     labels = train.labels if noise is None else after_noise(noise.noisy, train.labels)
@@ -124,7 +129,9 @@ def run_on(
     images = show(train.store, given)
     level = NoiseLevel() if noise is None else NoiseLevel.between(noise.clean.take(kept).values, given.values)
     known = known_rates(config.rates, given.classes)
-    training, about_start = provide(config.fit, images, fabric, stages, derive(config.seed, "start"))
+    training, about_start = provide(
+        settings_for(config.fit, images.colour), images, fabric, stages, derive(config.seed, "start")
+    )
     notes += about_start
     context = Context(images, training, fabric, derive(config.seed, "method"), stages, level, known)
     prepared = keep_confirmed(method.prepare(given, context), given)
@@ -179,6 +186,7 @@ def run_on(
             *notes,
             *remarks,
             *selection_notes(config, history),
+            *kept_as.notes,
             *skipped_images({"train": train, **sources}),
         ],
         "seconds": round(sum(epoch["seconds"] for epoch in course), 1),
@@ -186,7 +194,7 @@ def run_on(
     }
 
     def save_model(numbers: dict[str, Any]) -> None:
-        images = {"train": len(given), **{name: len(truth) for name, truth in truths.items()}}
+        counts = {"train": len(given), **{name: len(truth) for name, truth in truths.items()}}
         model.save(
             this.directory / "model",
             method.deployed(networks),
@@ -194,7 +202,9 @@ def run_on(
             config.images.size,
             thresholds=choose_thresholds(truths[HELD_OUT], predictions[HELD_OUT]) if len(validation) else None,
             metrics=card.summarise(numbers["tests"]),
-            **card.facts_of(config, images),
+            colour=images.colour,
+            converts=kept_as.converted,
+            **card.facts_of(config, counts),
         )
         log_history(this.directory, course, loggers)
 
@@ -328,10 +338,21 @@ def selection_notes(config: Config, history: History) -> list[str]:
 
 
 def pack_images(
-    table: LabelTable, dataset: datasets.Dataset, config: Config, stages: runs.Stages, device: torch.device
+    table: LabelTable,
+    dataset: datasets.Dataset,
+    config: Config,
+    stages: runs.Stages,
+    device: torch.device,
+    kept_as: Keeping | None = None,
 ) -> Source:
-    """Decode every image once; the store is shared by all runs that use the same images at the same size."""
+    """Decode every image once; the store is shared by all runs that use the same images at the same size.
+
+    Args:
+        kept_as: In grey or colour; by default what suits this table.
+    """
     draw = dataset.render
+    kept_as = how_to_keep(config, {"train": (table, dataset)}) if kept_as is None else kept_as
+    kind = (config.images.size, "colour") if kept_as.colour else (config.images.size,)
     if draw is not None:
 
         @wraps(draw)
@@ -340,10 +361,11 @@ def pack_images(
 
     store = pack(
         table,
-        stages.directory("images", table.ids, table.paths, config.images.size),
+        stages.directory("images", table.ids, table.paths, *kind),
         config.images.size,
         render=None if draw is None else render,
         skip_broken=config.images.skip_broken,
+        colour=kept_as.colour,
     )
     return Source(table.select(store.ids) if store.broken else table, store)
 

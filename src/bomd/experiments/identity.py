@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -121,7 +122,7 @@ def _changed(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[s
 
 @functools.cache
 def _defaults() -> dict[str, Any]:
-    usual: dict[str, Any] = _without_folders(Config().to_dict()) | {"rates": {}}
+    usual: dict[str, Any] = _without_folders(asdict(Config()))  # all of them, those too that a saved one leaves out
     return usual
 
 

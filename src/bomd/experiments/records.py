@@ -260,7 +260,7 @@ class Examples:
         flagged: (F) rows of the label record, the most suspect first.
         chosen: (F) "most suspect" or "random".
         rows: (E) rows of the label record that have a thumbnail.
-        pixels: (E, size, size) uint8 thumbnails.
+        pixels: (E, size, size) uint8 thumbnails, or (E, size, size, 3) in colour.
     """
 
     flagged: NDArray[np.int64]
@@ -286,7 +286,7 @@ def choose_examples(record: LabelRecord, store: Store, seed: int, most: int = SU
         seed: Of the draw.
         most: From the beginning.
     """
-    from bomd.data.images import fit_square
+    from bomd.data.images import fit_square, shape_of
 
     rows = np.flatnonzero(record.flagged)
     rows = rows[np.argsort(record.opinion.rank[rows])]
@@ -301,7 +301,7 @@ def choose_examples(record: LabelRecord, store: Store, seed: int, most: int = SU
     pictured = np.unique(np.concatenate(wanted))
     pictured = pictured[pictured >= 0].astype(np.int64)
     size = min(THUMBNAIL, store.size)
-    pixels = np.zeros((len(pictured), size, size), dtype=np.uint8)
+    pixels = np.zeros((len(pictured), *shape_of(size, store.colour)), dtype=np.uint8)
     for place, row in enumerate(store.rows(record.given.ids[pictured])):
         pixels[place] = fit_square(np.asarray(store.images[row]), size)
     return Examples(flagged, chosen, pictured, pixels)

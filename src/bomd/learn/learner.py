@@ -36,7 +36,7 @@ class Batch:
     Attributes:
         index: (B) rows of the training table, for methods that remember each image.
         targets: (B, C) what to learn.
-        pixels: (B, H, W) uint8 as stored.
+        pixels: (B, H, W) uint8 as stored, or (B, H, W, 3) in colour.
         channels: Of the images that networks expect.
         motions: How to augment each view, as many as the learner's `views`; None leaves images as they are.
     """

@@ -61,8 +61,8 @@ def write(description: Mapping[str, Any]) -> str:
     name, method = facts.get("run", "a classifier"), facts.get("method")
     parts = [
         f"# {_plain(name)}: {_plain(description['backbone'])}" + (f" trained with {_plain(method)}" if method else ""),
-        "Gives a probability for each of these findings in a frontal chest X-ray or another grey image of the kind "
-        f"it was trained on: {', '.join(_plain(finding) for finding in description['classes'])}.",
+        f"Gives a probability for each of these findings in {_kind(description)} of the kind it was trained on: "
+        f"{', '.join(_plain(finding) for finding in description['classes'])}.",
         "For research. It is not a medical device, and no decision about a patient may rest on it.",
         "## Use",
         "```\nbomd predict FOLDER image.png scan.dcm\n```",
@@ -119,12 +119,23 @@ def _noise(noise: dict[str, Any]) -> str:
     return f"Label noise that was added on purpose: {_plain(kind)}{_settings(noise)}."
 
 
+def _kind(description: Mapping[str, Any]) -> str:
+    return "an image in colour" if _in_colour(description) else "a frontal chest X-ray or another grey image"
+
+
+def _in_colour(description: Mapping[str, Any]) -> bool:
+    return str(description["preprocessing"].get("reading", "")).startswith("colour")
+
+
 def _images(preprocessing: Mapping[str, Any]) -> str:
     size = preprocessing["size"]
+    reading = "grey (16 bits divided by 256, colour as luma, EXIF"
+    if _in_colour({"preprocessing": preprocessing}):
+        reading = "colour (16-bit grey divided by 256, grey as three equal channels, EXIF"
     pairs = zip(preprocessing["mean"], preprocessing["deviation"], strict=True)
     scales = " and ".join(f"({mean:g}, {deviation:g})" for mean, deviation in pairs)
     return (
-        "PNG, JPEG, BMP, TIFF, WebP or DICOM, read as 8-bit grey (16 bits divided by 256, colour as luma, EXIF "
+        f"PNG, JPEG, BMP, TIFF, WebP or DICOM, read as 8-bit {reading} "
         f"rotation and DICOM windows applied), stretched to {size} x {size} pixels by antialiased bilinear "
         f"interpolation, divided by 255 and normalised by the mean and deviation {scales} "
         f"of {preprocessing['channels']} channel{'s' if preprocessing['channels'] > 1 else ''}."

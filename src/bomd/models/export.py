@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bomd.data.images import shape_of
 from bomd.errors import InputError
 from bomd.files import replacing
 from bomd.learn.learner import prepare
@@ -38,9 +39,10 @@ class Whole(nn.Module):
 def export_onnx(model: Model, path: Path) -> float:
     """Write the file, run it once, and return the largest difference from PyTorch's probabilities.
 
-    The file takes `pixels`, (B, size, size) uint8 of square images as `bomd.data.images.fit_square` makes them, and
-    gives `probabilities`, (B, C); class names (as JSON) and size are in its metadata. Whoever decodes images
-    differently gets different probabilities.
+    The file takes `pixels`, (B, size, size) uint8 of square images as `bomd.data.images.fit_square` makes them, or
+    (B, size, size, 3) where the model learnt from colour, and gives `probabilities`, (B, C); class names (as JSON),
+    size and mode ("grey" or "colour") are in its metadata. Whoever decodes images differently gets different
+    probabilities.
 
     Raises:
         InputError: if the extra is missing, PyTorch's exporter does not know a part of the network, or the file does
@@ -54,7 +56,7 @@ def export_onnx(model: Model, path: Path) -> float:
         raise InputError("ONNX export needs an extra: pip install 'bomd[onnx]'.") from error
     whole = Whole(model).cpu().float().eval()
     generator = torch.Generator().manual_seed(0)
-    pixels = torch.randint(0, 256, (3, model.size, model.size), dtype=torch.uint8, generator=generator)
+    pixels = torch.randint(0, 256, (3, *shape_of(model.size, model.colour)), dtype=torch.uint8, generator=generator)
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), _quiet("torch.onnx", "onnxscript"):
         warnings.simplefilter("ignore")  # about things that the comparison below would show
         try:
@@ -75,6 +77,7 @@ def export_onnx(model: Model, path: Path) -> float:
     assert program is not None
     proto = program.model_proto
     facts = {"classes": json.dumps(model.classes), "size": str(model.size), "made_by": "bomd"}
+    facts["mode"] = "colour" if model.colour else "grey"
     onnx.helper.set_model_props(proto, facts)
     with replacing(path) as temporary:
         onnx.save(proto, temporary)
@@ -98,7 +101,7 @@ def open_onnx(path: Path, threads: int = 0) -> Any:
 
 
 def run_onnx(path: Path, pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """(B, C) probabilities of (B, size, size) images by an exported file."""
+    """(B, C) probabilities of (B, size, size) or (B, size, size, 3) images by an exported file."""
     (probabilities,) = open_onnx(path).run(["probabilities"], {"pixels": pixels})
     return np.asarray(probabilities)
 

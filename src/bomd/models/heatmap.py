@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor, nn
 
-from bomd.data.images import Pixels, fit_square
+from bomd.data.images import Pixels, fit_square, with_colour
 from bomd.errors import InputError
 from bomd.files import replacing
 from bomd.learn.learner import prepare
@@ -41,7 +41,7 @@ Heat = NDArray[np.float32]
 
 
 def heat_map(model: Model, pixels: Pixels, finding: str) -> Heat:
-    """(H, W) in [0, 1] for a grey image (H, W): how much each place speaks for the finding.
+    """(H, W) in [0, 1] for an image (H, W) or (H, W, 3): how much each place speaks for the finding.
 
     The hottest place has 1, whatever the probability; where nothing speaks for the finding all are 0.
 
@@ -53,17 +53,19 @@ def heat_map(model: Model, pixels: Pixels, finding: str) -> Heat:
 
 
 def heat_maps(model: Model, pixels: Pixels, findings: Sequence[str], shape: tuple[int, int] | None = None) -> Heat:
-    """(n, H, W) heat of n findings in one grey image (H, W), from one pass through each network.
+    """(n, H, W) heat of n findings in one image, (H, W) or (H, W, 3), from one pass through each network.
+
+    The model sees it in grey or colour as it has learnt.
 
     Args:
         shape: of each map, where it is not to be that of the image.
     """
     columns = [_column(model, finding) for finding in findings]
     given = np.asarray(pixels)
-    if given.ndim != 2 or given.dtype != np.uint8 or not given.size:
-        raise InputError(f"A heat map needs a grey image (H, W) of uint8, not {given.shape} of {given.dtype}.")
-    height_and_width = given.shape if shape is None else shape
-    square = torch.as_tensor(fit_square(given, model.size).copy()).to(model.device)
+    if given.shape[2:] not in ((), (3,)) or given.ndim < 2 or given.dtype != np.uint8 or not given.size:
+        raise InputError(f"A heat map needs an image (H, W) or (H, W, 3) of uint8, not {given.shape} of {given.dtype}.")
+    height_and_width = given.shape[:2] if shape is None else shape
+    square = torch.as_tensor(fit_square(with_colour(given, model.colour), model.size).copy()).to(model.device)
     total = torch.zeros((len(columns), *height_and_width))
     for network in model.networks:
         raised = evidence(network, prepare(square[None].float(), network.channels), columns)[:, 0]
@@ -137,23 +139,26 @@ def _column(model: Model, finding: str) -> int:
 
 
 def overlay(pixels: Pixels, heat: Heat) -> Pixels:
-    """(H, W, 3) a grey image (H, W) under the colours of its (H, W) heat; where there is none it stays grey."""
+    """(H, W, 3) an image under the colours of its (H, W) heat; where there is none it stays as it is."""
     from matplotlib import colormaps
 
-    grey = np.repeat(np.asarray(pixels, dtype=np.float32)[..., None], 3, axis=2)
+    below = with_colour(np.asarray(pixels), colour=True).astype(np.float32)
     share = OPACITY * np.clip(heat, 0, 1)[..., None]
-    mixed: Pixels = np.rint(grey * (1 - share) + 255 * colormaps[COLOURS](heat)[..., :3] * share).astype(np.uint8)
+    mixed: Pixels = np.rint(below * (1 - share) + 255 * colormaps[COLOURS](heat)[..., :3] * share).astype(np.uint8)
     return mixed
 
 
 def draw(path: Path, model: Model, pixels: Pixels, captions: Mapping[str, str]) -> None:
-    """Write a PNG of a grey image (H, W) and, beside it, of the heat of some findings over it, with a legend.
+    """Write a PNG of an image and, beside it, of the heat of some findings over it, with a legend.
 
     Args:
+        path: The PNG.
+        model: Whose findings they are.
+        pixels: (H, W), or (H, W, 3) in colour.
         captions: What to write over each finding, by its name.
     """
-    scale = PANEL / max(pixels.shape)
-    height, width = (max(1, round(side * scale)) for side in pixels.shape)
+    scale = PANEL / max(pixels.shape[:2])
+    height, width = (max(1, round(side * scale)) for side in pixels.shape[:2])
     small = np.asarray(Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR))
     heats = heat_maps(model, pixels, list(captions), (height, width)) if captions else ()
     pictures = [("image", small), *zip(captions.values(), (overlay(small, heat) for heat in heats), strict=True)]

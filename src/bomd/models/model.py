@@ -23,7 +23,7 @@ from torch import Tensor
 from bomd import progress
 from bomd.config import LARGEST_SIZE
 from bomd.data.batches import SCALES
-from bomd.data.images import cores, read_chunks
+from bomd.data.images import cores, read_chunks, shape_of
 from bomd.errors import InputError
 from bomd.files import make_private, read_json, replacing, write_json, write_text
 from bomd.learn.engine import Learner, prepare
@@ -40,7 +40,8 @@ WORTH_PROCESSES = 32 << 20  # bytes of image files; below that, starting process
 SIZES = (8, LARGEST_SIZE)  # of the square, in pixels
 MOST_NETWORKS = 64
 # Names of the rules of `bomd.data.images`, to be changed with them: a model that learnt by other rules is not opened.
-READING, RESIZING = "grey-8-bit", "stretch-bilinear-antialiased"
+READING = {False: "grey-8-bit", True: "colour-8-bit"}  # whether in colour
+RESIZING = "stretch-bilinear-antialiased"
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ class Model:
         thresholds: For each class, from which probability on it is called; None where that is not known.
         metrics: For each set of images, the mean AUC with its interval, as `bomd.models.card.summarise` has it.
         facts: What it was trained on, and how.
+        colour: Whether it sees images in colour.
+        converts: Whether it sees images in grey that were in colour when it learnt from them, too.
     """
 
     networks: tuple[Network, ...]
@@ -62,17 +65,27 @@ class Model:
     thresholds: Mapping[str, float | None] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+    colour: bool = False
+    converts: bool = False
     _single: list[Recorded] = field(default_factory=list, repr=False, compare=False)
 
     def __repr__(self) -> str:
         count, shown = len(self.networks), ", ".join([*self.classes[:3], *(["…"] if len(self.classes) > 3 else [])])
+        colour = " in colour" if self.colour else ""
         networks = f"{count} network{'s' * (count > 1)} {self.networks[0].name!r} on {self.device}"
-        return f"Model: {len(self.classes)} classes ({shown}), {self.size} x {self.size} pixels, {networks}"
+        return f"Model: {len(self.classes)} classes ({shown}), {self.size} x {self.size} pixels{colour}, {networks}"
 
     @torch.no_grad()
     def probabilities(self, pixels: np.ndarray[Any, np.dtype[np.uint8]] | Tensor) -> Tensor:
-        """(B, C) for square uint8 images (B, size, size), averaged over the networks."""
+        """(B, C) for square uint8 images, averaged over the networks: (B, size, size), or (B, size, size, 3) in colour.
+
+        Raises:
+            InputError: They are in colour and the model sees grey ones, or the reverse.
+        """
         given = torch.as_tensor(pixels).to(self.device)
+        if (given.ndim == 4) != self.colour:
+            wanted = ", ".join(map(str, shape_of(self.size, self.colour)))
+            raise InputError(f"The model needs pixels (B, {wanted}), not {tuple(given.shape)}.")
         if len(given) > 1 or self.device.type == "cpu":
             return self._forward(given).cpu()
         if not self._single:  # images that come one by one are worth a recording
@@ -81,6 +94,9 @@ class Model:
 
     def predict(self, files: Sequence[Path | str] | Path | str, batch: int = 64) -> LabelTable:
         """Probabilities of image files, or of one; the id of a row is the path as given.
+
+        Files are read in grey or colour as the model has learnt; see `bomd.data.colour.check_fits` for whether that
+        makes sense.
 
         Raises:
             InputError: A file cannot be read; it is named.
@@ -108,7 +124,7 @@ class Model:
         workers = cores() if _bytes(files) > WORTH_PROCESSES else 1
         starts = range(0, len(files), batch)
         with progress.bar("predict", len(files)) as advance:
-            for chunk in read_chunks(names, self.size, starts, batch, workers):
+            for chunk in read_chunks(names, self.size, starts, batch, workers, colour=self.colour):
                 broken |= {chunk.start + row: reason for row, reason in chunk.broken.items()}
                 good = [row for row in range(len(chunk.pixels)) if row not in chunk.broken]
                 if good:
@@ -156,6 +172,8 @@ def save(
     *,
     thresholds: Mapping[str, float | None] | None = None,
     metrics: Mapping[str, Any] | None = None,
+    colour: bool = False,
+    converts: bool = False,
     **facts: Any,
 ) -> None:
     """Write the folder; `model.json` comes last, so a folder that has it and opens is complete.
@@ -167,6 +185,8 @@ def save(
         size: Side of the square that images are resized to.
         thresholds: See `bomd.measure.thresholds`; classes without one have None.
         metrics: See `bomd.models.card.summarise`.
+        colour: Whether they learnt from images in colour.
+        converts: Whether they learnt from images in colour that were converted to grey.
         facts: What it was trained on, and how, as `bomd.models.card.facts_of` has it; must fit into JSON.
     """
     architecture = describe(networks[0])
@@ -186,7 +206,11 @@ def save(
         "architecture": architecture,
         "networks": len(networks),
         "classes": list(classes),
-        "preprocessing": {"size": size, **_preprocessing(networks[0].channels)},
+        "preprocessing": {
+            "size": size,
+            **_preprocessing(networks[0].channels, colour),
+            **({"converts": True} if converts else {}),
+        },
         "thresholds": {name: (thresholds or {}).get(name) for name in classes},
         "metrics": dict(metrics or {}),
         "facts": facts,
@@ -211,7 +235,10 @@ def load(directory: Path | str, accelerator: Any = "auto") -> Model:
     networks = [
         _open_network(directory, number, description).place(fabric).eval() for number in range(description["networks"])
     ]
-    expected = _preprocessing(networks[0].channels)
+    colour = description["preprocessing"].get("reading") == READING[True]
+    if colour and networks[0].channels != 3:
+        raise InputError(f"{directory}: the model sees colour, but its network has one channel.")
+    expected = _preprocessing(networks[0].channels, colour)
     for name, value in expected.items():
         if description["preprocessing"].get(name, value) != value:
             raise InputError(f"{directory}: the model's {name} is not what this version of bomd does ({value}).")
@@ -222,6 +249,8 @@ def load(directory: Path | str, accelerator: Any = "auto") -> Model:
         description["thresholds"],
         description["metrics"],
         description["facts"],
+        colour,
+        description["preprocessing"].get("converts") is True,
     )
 
 
@@ -256,10 +285,11 @@ def _weights_file(number: int) -> str:
     return f"network{number}.safetensors"
 
 
-def _preprocessing(channels: int) -> dict[str, Any]:
+def _preprocessing(channels: int, colour: bool) -> dict[str, Any]:
     """How images become numbers, besides the size; a model that was trained otherwise is not opened."""
     mean, deviation = ([pair[place] for pair in SCALES[channels]] for place in (0, 1))
-    return {"channels": channels, "mean": mean, "deviation": deviation, "reading": READING, "resizing": RESIZING}
+    rules = {"reading": READING[colour], "resizing": RESIZING}
+    return {"channels": channels, "mean": mean, "deviation": deviation, **rules}
 
 
 def _open_network(directory: Path, number: int, description: Mapping[str, Any]) -> Network:

@@ -103,12 +103,14 @@ class Backbone:
         channels: image channels it expects.
         feature_size: F, the length of its feature vector.
         load: fills it with pretrained weights, `"imagenet"` or a file; None where none exist.
+        in_colour: the same trunk for three channels, where it has one; by its name in `BACKBONES`.
     """
 
     trunk: Callable[[], nn.Module]
     channels: int
     feature_size: int
     load: Callable[[nn.Module, str | Path], None] | None = None
+    in_colour: str | None = None
 
 
 class Residual(nn.Module):
@@ -146,11 +148,11 @@ class PooledEfficientNet(nn.Module):
         return maps.mean(dim=(2, 3))
 
 
-def _small() -> nn.Module:
+def _small(channels: int = 1) -> nn.Module:
     """A residual network for CPUs: the stem halves the image at once; widths about double as the image halves."""
     widths = (16, 24, 48, 96, 192)
     return nn.Sequential(
-        nn.Conv2d(1, widths[0], 5, stride=2, padding=2, bias=False),
+        nn.Conv2d(channels, widths[0], 5, stride=2, padding=2, bias=False),
         nn.BatchNorm2d(widths[0]),
         nn.ReLU(inplace=True),
         *(Residual(inputs, outputs) for inputs, outputs in pairwise(widths)),
@@ -175,8 +177,19 @@ def _efficientnet_lite0() -> nn.Module:
 BACKBONES: dict[str, Backbone] = {
     "densenet121": Backbone(DenseNet121, channels=3, feature_size=1024, load=load_densenet),
     "efficientnet_lite0": Backbone(_efficientnet_lite0, channels=3, feature_size=1280, load=load_efficientnet),
-    "small": Backbone(_small, channels=1, feature_size=192),
+    "small": Backbone(_small, channels=1, feature_size=192, in_colour="small_colour"),
+    "small_colour": Backbone(partial(_small, 3), channels=3, feature_size=192),
 }
+
+
+def for_colour(name: str) -> str:
+    """The backbone to use for images in colour in place of this one; itself, where it has three channels."""
+    backbone = BACKBONES.get(name)
+    if backbone is None or backbone.channels == 3:
+        return name
+    if backbone.in_colour is None:
+        raise InputError(f'Backbone {name!r} sees grey images only: set images.mode = "grey", or choose another.')
+    return backbone.in_colour
 
 
 def find(name: str) -> Backbone:

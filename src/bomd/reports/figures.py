@@ -187,7 +187,7 @@ def curves(lines: Sequence[tuple[Look, Sequence[int], Sequence[float]]], axis: s
 
 
 def thumbnail(pixels: NDArray[np.uint8]) -> str:
-    """(H, W) pixels as a JPEG inside a data URI."""
+    """(H, W) or (H, W, 3) pixels as a JPEG inside a data URI."""
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, "JPEG", quality=80)
     return "data:image/jpeg;base64," + base64.b64encode(stream.getvalue()).decode("ascii")

@@ -23,7 +23,7 @@ class Shown:
     """A picture for people.
 
     Attributes:
-        pixels: (H, W).
+        pixels: (H, W), or (H, W, 3) in colour.
         original: Whether it is the file itself rather than the packed picture.
         why: Why not, where one would expect the file.
     """
@@ -56,7 +56,7 @@ class Pictures:
         if not file.is_file():
             return Shown(packed, False, "The image file is not there any more: this is the packed picture.")
         try:
-            pixels = read_image(file)
+            pixels = read_image(file, colour=self.evidence.store.colour)
         except InputError:
             return Shown(packed, False, "The image file cannot be read any more: this is the packed picture.")
         if not self.evidence.store.shows(int(self.evidence.places[row]), pixels):

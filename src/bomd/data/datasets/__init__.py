@@ -26,16 +26,18 @@ class Dataset:
         read: `read(root, split, ...)` returns the labels; its arguments are the settings of the dataset.
         people: Whom the set shows: a patient name stands for one person within it. Without it, within one root.
         render: `render(ids, size)` returns (N, size, size) uint8 pixels.
+        any_images: Whether it may hold photographs; the others are radiographs, and grey.
     """
 
     read: Callable[..., LabelTable]
     people: str | None = None
     render: Callable[..., Any] | None = None
+    any_images: bool = False
 
 
 DATASETS: dict[str, Dataset] = {
     "phantom": Dataset(phantom.read, "phantom", phantom.render),
-    "folder": Dataset(folder.read),
+    "folder": Dataset(folder.read, any_images=True),
     "nih": Dataset(nih.read, "nih"),
     "nih-google": Dataset(nih_google.read, "nih"),
     "chexpert": Dataset(chexpert.read, "chexpert"),
