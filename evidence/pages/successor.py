@@ -286,7 +286,7 @@ labels are learnt as given, and the probabilities serve people who review.
    depend on each other), and that a label is wrong.
 7. A change is proposed from a probability of .6 on, for classes that the evidence tells apart by two standard errors.
    Images are ordered by the chance that any finding is labelled wrongly.
-8. Where affected images explain the labels by at least .1 nats an image, the networks of step 1 are trained a second
+8. Where affected images explain the labels by at least .007 nats a label, the networks of step 1 are trained a second
    time on what was believed, suspect images counting for less, and steps 2 to 7 are done again. The classifier then
    learns the probability that a finding is there, and an image counts for as much as it is less suspect than an
    average one. Otherwise the classifier learns the given labels.
@@ -349,8 +349,8 @@ LIMITS = """
   nothing and predicts with one.
 - small-loss trains its judge as long as the classifier (`small-loss.share=1`, chosen in the tuning that every method
   had, `results/tuning.md`), which costs 2 trainings; with its own default it loses more without noise.
-- The rows of bomd-plus without noise and under report mining in 20 % were run before step 8 asked for .1 nats: some or
-  all of those runs softened labels. With the rule they are bce's rows, as those under sparse noise are.
+- The rows of bomd-plus without noise and under report mining in 20 % were run before step 8 had a limit: some or all
+  of those runs softened labels. With the rule they are bce's rows, as those under sparse noise are.
 - OpenI's labels of bce and bomd are of an earlier reading of its terms (`docs/datasets.md`); compare bomd-plus with
   nvum, small-loss, co-teaching and dividemix there.
 - Not run: dividemix on further seeds and, on phantoms, under report mining and sparse noise; the other cells of the

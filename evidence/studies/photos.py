@@ -119,7 +119,7 @@ def with_features(table: LabelTable, mode: str, seeds: tuple[int, ...], work: Pa
             given, truth = noisy.noisy.take(kept), noisy.clean.take(held_out)
             scores = cross_fit_heads(features[kept], given.values, given.groups, seed=seed).astype(np.float32)
             _, posterior, rates = form_opinion(scores, given)
-            certain = rates.gain >= WORTH_SOFTENING  # else bomd-plus learns what is given
+            certain = rates.gain >= WORTH_SOFTENING * len(given.classes)  # else bomd-plus learns what is given
             believed = posterior.truth if certain and rates.affected < 1 else given.values
             weights = posterior.weight if certain else np.ones(len(given))
             aucs = {
