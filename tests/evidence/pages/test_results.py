@@ -10,7 +10,7 @@ import pytest
 from bomd.methods import METHODS
 from bomd.reports.tables import write_tables
 from evidence import RESULTS, ROOT
-from evidence.pages import audit_table, results, speed, successor
+from evidence.pages import audit_table, readme, results, speed, successor
 from evidence.pages import methods as pages
 from evidence.records import EVERY_RUN, records_of
 
@@ -70,6 +70,7 @@ def test_tables_are_what_the_records_say(name: str, tmp_path: Path) -> None:
 
 def test_readme_shows_the_recorded_demo() -> None:
     assert results.summary("demo") in (ROOT / "README.md").read_text()
+    assert readme.proof() in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("page", sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]))
