@@ -39,7 +39,7 @@ from bomd.files import read_arrays, write_text
 from bomd.learn.learner import prepare
 from bomd.measure.metrics import classification
 from bomd.methods import METHODS
-from bomd.methods.bomd_plus import WORTH_SOFTENING
+from bomd.methods.bomd_plus import worth_softening
 from bomd.networks.backbone import build
 from bomd.seeds import derive
 from bomd.tables import LabelTable
@@ -119,7 +119,7 @@ def with_features(table: LabelTable, mode: str, seeds: tuple[int, ...], work: Pa
             given, truth = noisy.noisy.take(kept), noisy.clean.take(held_out)
             scores = cross_fit_heads(features[kept], given.values, given.groups, seed=seed).astype(np.float32)
             _, posterior, rates = form_opinion(scores, given)
-            certain = rates.gain >= WORTH_SOFTENING * len(given.classes)  # else bomd-plus learns what is given
+            certain = worth_softening(rates, given)  # else bomd-plus learns what is given
             believed = posterior.truth if certain and rates.affected < 1 else given.values
             weights = posterior.weight if certain else np.ones(len(given))
             aucs = {

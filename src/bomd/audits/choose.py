@@ -21,6 +21,7 @@ from bomd.methods.bomd import Bomd
 from bomd.networks.device import make_fabric
 
 MINUTES = {"cpu": 10.0, "cuda": 30.0}  # of training, unless told otherwise
+SECOND = 0.6  # passes of a second opinion, relative to the classifier's; planned for, though few sets ask for one
 NEIGHBOURS = 10
 SMALLEST = 32  # pixels; less than that shows nothing of a chest
 
@@ -83,7 +84,9 @@ class Choice:
                 schedule="cosine",
                 augment="light",
             ),
-            settings={"bomd-plus": {"effort": self.epochs / self.classifier_epochs, "shown": NEIGHBOURS}},
+            settings={
+                "bomd-plus": {"effort": self.epochs / self.classifier_epochs, "second": SECOND, "shown": NEIGHBOURS}
+            },
         )
 
 
@@ -117,7 +120,7 @@ def choose(
     found: Choice | None = None
     for backbone, side in candidates(device, largest, size):
         epochs, classifier_epochs = passes(backbone, images)
-        seconds = _MARGIN * ask(backbone, side) * images * (epochs + classifier_epochs)
+        seconds = _MARGIN * ask(backbone, side) * images * (epochs + (1 + SECOND) * classifier_epochs)
         choice = Choice(backbone, side, epochs, classifier_epochs, seconds, _reason(backbone, device, limit))
         if seconds <= limit:
             return choice if measure or device == "cuda" else replace(choice, threads=fastest_threads(backbone, side))
@@ -126,7 +129,8 @@ def choose(
     part = max(0.25, limit / found.seconds)  # a quarter of the passes still learns something
     epochs, classifier_epochs = (max(2, int(part * number)) for number in (found.epochs, found.classifier_epochs))
     whole = found.epochs + found.classifier_epochs
-    seconds = found.seconds * (epochs + classifier_epochs) / whole
+    seconds = found.seconds * (epochs + (1 + SECOND) * classifier_epochs)
+    seconds /= found.epochs + (1 + SECOND) * found.classifier_epochs
     reason = f"the fastest there is, with {epochs + classifier_epochs} passes instead of {whole} to save time"
     count = 0 if measure or device == "cuda" else fastest_threads(found.backbone, found.size)
     reason = f"{reason}; --minutes allows more"

@@ -15,6 +15,7 @@ from bomd.clean.detect import scores_of
 from bomd.clean.graph import Neighbours, nearest_images
 from bomd.clean.opinion import form_opinion
 from bomd.clean.posterior import Posterior
+from bomd.clean.rates import Rates
 from bomd.clean.vote import vote
 from bomd.config import FitSettings
 from bomd.describe.descriptors import DescriptorLearner
@@ -29,6 +30,7 @@ from bomd.tables import Flags, Floats, LabelTable, Opinion
 # Nats a label by which affected images must explain the labels better before the classifier is to learn anything but
 # the given labels. Noise on whole images gave .01 to .12, report mining in a fifth of the patients .001 to .004.
 WORTH_SOFTENING = 0.007
+CERTAIN = 10.0  # nats by which they must explain all labels better: few images may seem affected by chance
 
 
 class BomdPlus(Method):
@@ -91,8 +93,7 @@ class BomdPlus(Method):
         self.check(train)
         scores, features, fold_of, history = self._judge(train, context)
         opinion, posterior, rates = form_opinion(scores, train, known=context.known)
-        labels_per_image = float((~np.isnan(train.values)).sum(axis=1).mean())
-        certain = rates.gain >= WORTH_SOFTENING * labels_per_image
+        certain = worth_softening(rates, train)
         if self.second and certain:
             scores, features, fold_of, again = self._ask_again(train, posterior, context)
             history += again
@@ -194,6 +195,12 @@ class BomdPlus(Method):
             found = nearest_images(unit[rows], count, device=context.fabric.device)
             indices[rows], distances[rows] = rows[found.indices], found.distances
         return Neighbours(indices, distances)
+
+
+def worth_softening(rates: Rates, labels: LabelTable) -> bool:
+    """Whether errors sit in whole images so clearly that a classifier gains by learning something but the labels."""
+    labels_per_image = float((~np.isnan(labels.values)).sum(axis=1).mean())
+    return rates.gain >= max(WORTH_SOFTENING * labels_per_image, CERTAIN / len(labels))
 
 
 def as_flags(opinion: Opinion) -> Flags:
