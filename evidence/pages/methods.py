@@ -13,7 +13,7 @@ from bomd.experiments.recorded import Environment, Record
 from bomd.files import write_text
 from bomd.measure.result import HELD_OUT, held_out
 from bomd.methods import METHODS
-from bomd.methods.describe import describe
+from bomd.methods.describe import describe, in_use
 from bomd.reports.comparison import markdown, write_comparison
 from bomd.reports.sheet import MISSING, markdown_table
 from bomd.tables import NO_FINDING
@@ -189,6 +189,7 @@ def chosen(found: Grid) -> str:
             "Rows whose runs did not record their defaults yet, some of which (warm-ups, noise levels) have changed "
             f"since: {', '.join(silent)}.\n"
         )
+    lines += [f"Another default was in force for {one}.\n" for one in outdated(found)]
     for row in found.methods:
         tables = [record.config.settings for record in found.records(row)[:1]]
         own = {key: value for table in tables for settings in table.values() for key, value in settings.items()}
@@ -196,6 +197,23 @@ def chosen(found: Grid) -> str:
             lines.append(f"- {row}: {', '.join(f'{key} = {value}' for key, value in own.items())}")
     told = any(line.startswith("- ") for line in lines)
     return "\n".join(lines if told else [*lines, "None: every method has its defaults."]) + "\n"
+
+
+def outdated(found: Grid) -> list[str]:
+    """Rows whose runs had other settings than the same recipe would give them today."""
+    told = []
+    for row in found.methods:
+        for record in found.records(row)[:1]:
+            now = in_use(record.config.method, record.config.settings)
+            then = record.result.settings or now
+            other = [f"{key} = {then.get(key, 'none yet')}" for key in now if not same(then.get(key), now[key])]
+            told += [f"{row}: {', '.join(other)}"] if other else []
+    return told
+
+
+def same(then: object, now: object) -> bool:
+    """Whether two values of a setting are alike; records round numbers."""
+    return then == now or (isinstance(then, float) and isinstance(now, float) and abs(then - now) < 1e-4)
 
 
 def remarks(found: Grid) -> str:

@@ -7,6 +7,7 @@ import inspect
 
 from bomd.experiments.recorded import Record
 from bomd.methods import METHODS
+from bomd.methods.describe import in_use
 from evidence import ROOT
 from evidence.pages import methods as pages
 from evidence.records import records_of
@@ -100,3 +101,13 @@ def test_a_cost_that_is_documented_wrongly_shows() -> None:
 
 def test_nothing_recorded_is_no_error() -> None:
     assert "no runs yet" in pages.page({"short": []}, ["bce"])
+
+
+def test_a_default_that_has_changed_since_is_told() -> None:
+    """Runs record every setting they had; a third is recorded as 0.3333 and is still a third."""
+    old = record("xue")
+    old.written["result"]["settings"] = in_use("xue", {}) | {"ramp": 0.3333, "warmup": 0.123}
+    text = pages.page({"short": [Record(old.written, "demo"), record("bce")]}, ["bce", "xue"])
+    assert "Another default was in force for xue: warmup = 0.123.\n" in text
+    old.written["result"]["settings"]["warmup"] = in_use("xue", {})["warmup"]
+    assert "Another default" not in pages.page({"short": [Record(old.written, "demo")]}, ["xue"])
