@@ -174,8 +174,10 @@ def test_held_out_patients_are_a_tenth_and_depend_on_nothing_but_the_seed(tmp_pa
 @pytest.mark.slow
 def test_published_counts():
     start = time.process_time()
+    pd.read_csv(LABELS / "chexpert_train.csv.gz", dtype=str, keep_default_na=False)
+    plain = time.process_time() - start
     everything = chexpert.read(LABELS, "all", images=False, **ALL_ROWS)
-    assert time.process_time() - start < 5
+    assert time.process_time() - start - plain < 15 * plain  # parsed, checked and compact, against parsed alone
     assert len(everything) == 223414
     assert len(np.unique(everything.patients)) == 64540
     assert int((everything.views != "Lateral").sum()) == 191027

@@ -124,8 +124,10 @@ def rows():
 @pytest.mark.slow
 def test_published_counts(rows):
     start = time.process_time()
+    pd.read_csv(FILE, dtype=str, keep_default_na=False)
+    plain = time.process_time() - start
     everything = padchest.read(LABELS, images=False, **ALL_ROWS)
-    assert time.process_time() - start < 5
+    assert time.process_time() - start - plain < 15 * plain  # parsed, checked and compact, against parsed alone
     assert len(everything) == 160861
     assert len(np.unique(everything.patients)) == 67625
     filtered = padchest.read(LABELS, classes="native", labelled_only=False, images=False)
