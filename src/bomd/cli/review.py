@@ -47,11 +47,11 @@ def review(
             try:
                 token = server.make_token()
                 pages = server.Pages(evidence, journal, reviewer)
-                print(f"{len(evidence.rows)} of {len(evidence)} images to review. Open this address:")
-                print(f"{place}?token={token}")
-                print("Stop with Ctrl-C. Every decision is saved as it is made.")
-                sys.stdout.flush()
                 with gate.opened(run, f"{place}?token={token}") as page:
+                    print(f"{len(evidence.rows)} of {len(evidence)} images to review. Open this address:")
+                    print(f"{place}?token={token}")
+                    print("Stop with Ctrl-C. Every decision is saved as it is made.")
+                    sys.stdout.flush()
                     if open_page:  # the page, not the address: everybody can list the arguments of a process
                         webbrowser.open(page.resolve().as_uri())
                     server.serve(pages, token, listener)
