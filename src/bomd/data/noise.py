@@ -148,6 +148,7 @@ def report_mining(
     miss: Mapping[str, float] | None = None,
     false_alarm: Mapping[str, float] | None = None,
     confusion: Mapping[str, Mapping[str, float]] | None = None,
+    strength: float = 1.0,
 ) -> NoisyLabels:
     """Make the mistakes of labels mined from reports: misses, false alarms and confusions, class by class.
 
@@ -163,11 +164,14 @@ def report_mining(
         false_alarm: probability that a finding which is not there is reported, by class; likewise.
         confusion: for a finding that is there, the probability of each finding that is reported in its place,
             at most its miss rate in all. By default neighbouring findings share 15 % of each other's misses.
+        strength: factor on the measured rates, such as 0.5 for labels that are half as bad.
     """
     _check_hard(table)
+    _check_rate(strength, "strength")
     names = [name for name in table.classes if name != NO_FINDING]
-    missed = _rates(names, miss, "miss", {name: 1 - hit for name, (hit, _) in MEASURED.items()})
-    alarmed = _rates(names, false_alarm, "false_alarm", {name: alarm for name, (_, alarm) in MEASURED.items()})
+    missed = _rates(names, miss, "miss", {name: strength * (1 - hit) for name, (hit, _) in MEASURED.items()})
+    alarms = {name: strength * alarm for name, (_, alarm) in MEASURED.items()}
+    alarmed = _rates(names, false_alarm, "false_alarm", alarms)
     confused = _confusions(names, confusion, missed)
     miss_chance = _draw(seed, "miss", table.values.shape)
     alarm_chance = _draw(seed, "false_alarm", table.values.shape)

@@ -74,6 +74,8 @@ class BomdPlus(Method):
             raise InputError(f"bomd-plus.folds is {folds}, but at least 2 are needed.")
         if not effort > 0:
             raise InputError(f"bomd-plus.effort is {effort:g}, but must lie above 0.")
+        if not second >= 0:
+            raise InputError(f"bomd-plus.second is {second:g}, but must be 0 or above.")
         if not 0 <= votes <= 1:
             raise InputError(f"bomd-plus.votes is {votes:g}, but must lie from 0 to 1.")
         self.evidence, self.folds, self.effort, self.second = evidence, folds, effort, second
