@@ -51,7 +51,7 @@ methods: $(VENV)/.dev
 		$(BIN)/bomd benchmark methods-demo --methods all --jobs $(JOBS) --no-report \
 			--set name=$$name --set fit.epochs=$$epochs \
 			--cell noise.rows=0.0 --cell 'noise.rows=0.2 noise.labels=0.2' --cell 'noise.rows=0.4 noise.labels=0.4' \
-			--cell 'noise.rows=0.6 noise.labels=0.6' --results results/$$name.jsonl.bz2 || exit 1; \
+			--cell 'noise.rows=0.6 noise.labels=0.6' --results results/$$name.jsonl.xz || exit 1; \
 	done
 	$(BIN)/python -m evidence.pages.methods
 
@@ -61,11 +61,11 @@ tuning: $(VENV)/.dev
 
 # Every number and picture in the README and docs that needs no data: about twenty minutes on 2 cores.
 results: $(VENV)/.demo
-	$(BIN)/bomd benchmark demo --methods bce,bomd,bomd-plus --seeds 0,1,2 --results results/demo.jsonl.bz2
+	$(BIN)/bomd benchmark demo --methods bce,bomd,bomd-plus --seeds 0,1,2 --results results/demo.jsonl.xz
 	$(BIN)/bomd benchmark demo --methods bomd --seeds 0,1,2 --set name=demo-short --set bomd.epochs=5 \
-		--results results/demo-short.jsonl.bz2
+		--results results/demo-short.jsonl.xz
 	$(BIN)/bomd benchmark demo --methods bce --seeds 0,1,2 --set name=demo-clean --set noise.rows=0.0 \
-		--results results/demo-clean.jsonl.bz2
+		--results results/demo-clean.jsonl.xz
 	$(BIN)/python -m evidence.pages.contact_sheet docs/images/phantom.webp
 	$(BIN)/python -m evidence.pages.readme
 	$(BIN)/python -m evidence.pages.results

@@ -1,6 +1,6 @@
 """The files of records in results/: one for each experiment, compressed. `python -m evidence.records` packs new ones.
 
-A benchmark may write NAME.jsonl, which people can look into, or add to NAME.jsonl.bz2 itself.
+A benchmark may write NAME.jsonl, which people can look into, or add to NAME.jsonl.xz itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bomd.experiments.recorded import Record, merge, read_records
 from bomd.files import beside
 from evidence import RESULTS
 
-ENDING = ".jsonl.bz2"
+ENDING = ".jsonl.xz"
 ENDINGS = (ENDING, ".jsonl.gz", ".jsonl")
 # Experiments of few runs, each of which has a row in NAME.csv. Of others there are means and comparisons; `bomd tables`
 # writes the rows of their runs, too.

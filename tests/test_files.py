@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
+import lzma
 import resource
 import signal
 import subprocess
@@ -71,7 +71,7 @@ def test_full_disk_is_one_line_and_nothing_half_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("ending", "opening"), [(".bz2", bz2.open), (".gz", gzip.open)])
+@pytest.mark.parametrize(("ending", "opening"), [(".xz", lzma.open), (".gz", gzip.open)])
 def test_text_is_compressed_as_its_name_says_and_the_same_text_gives_the_same_file(
     tmp_path: Path, ending: str, opening: Callable[..., IO[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,7 +92,7 @@ def test_text_is_compressed_as_its_name_says_and_the_same_text_gives_the_same_fi
 
 
 def test_tables_lie_beside_records_whether_these_are_compressed_or_not() -> None:
-    for name in ("a/nih-64.v2.jsonl", "a/nih-64.v2.jsonl.gz", "a/nih-64.v2.jsonl.bz2"):
+    for name in ("a/nih-64.v2.jsonl", "a/nih-64.v2.jsonl.gz", "a/nih-64.v2.jsonl.xz"):
         assert beside(Path(name), ".csv") == Path("a/nih-64.v2.csv")
 
 

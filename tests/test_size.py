@@ -41,7 +41,7 @@ def test_pictures_are_small_and_each_is_kept_once(tracked: dict[str, int]) -> No
 def test_no_records_are_kept_uncompressed(tracked: dict[str, int]) -> None:
     records = [name for name in tracked if name.startswith("results/") and ".jsonl" in name]
     assert records
-    assert [name for name in records if not name.endswith(".jsonl.bz2")] == [], "run: make records"
+    assert [name for name in records if not name.endswith(".jsonl.xz")] == [], "run: make records"
 
 
 def test_what_is_built_is_small_and_holds_the_package_alone(tmp_path: Path) -> None:

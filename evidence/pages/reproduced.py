@@ -47,7 +47,7 @@ CODE = ("evidence/**/*.py", "evidence/**/*.csv", "src/bomd/**/*.py", "src/bomd/*
 def main() -> None:
     for recipe in RECIPES:
         kept = RESULTS / "reproduced" / recipe
-        for file in [*made(recipe).glob("*.csv"), *made(recipe).glob("*.csv.bz2")]:
+        for file in [*made(recipe).glob("*.csv"), *made(recipe).glob("*.csv.xz")]:
             if PAPER not in file.name:  # which are in one file for all recipes
                 shutil.copyfile(file, kept / file.name)
     write_text(DOCS / PAGE, page())
@@ -162,7 +162,7 @@ def _parts(recipe: str, stems: Sequence[str], folder: Path) -> list[str]:
             kept = kept[1:]
         text = "\n".join(kept).strip()
         parts += [text.replace(f"]({stem}.svg)", f"]({IMAGES}/{recipe}/{stem}.svg)"), ""]
-        forms = [form for form in (".csv", ".csv.bz2") if (folder / f"{stem}{form}").exists() and PAPER not in stem]
+        forms = [form for form in (".csv", ".csv.xz") if (folder / f"{stem}{form}").exists() and PAPER not in stem]
         parts += [text for form in forms for text in (f"Numbers: `results/reproduced/{recipe}/{stem}{form}`.", "")]
         parts += ["</details>", ""] if folded else []
     return parts

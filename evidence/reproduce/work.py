@@ -36,7 +36,7 @@ class Place:
     Attributes:
         name: Of the experiment: the recipe's, unless it was changed.
         root: Of the run directories.
-        results: Holds NAME.jsonl.bz2 with the records, and reproduced/NAME with what is made of them.
+        results: Holds NAME.jsonl.xz with the records, and reproduced/NAME with what is made of them.
     """
 
     name: str

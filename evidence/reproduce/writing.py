@@ -27,7 +27,7 @@ def write(
     Args:
         name: Of the artefact.
         facts: Sentences on data, seeds, device and missing runs, which end the notes of each file.
-        forms: Endings of the files to write; the numbers of large drawings are compressed, as .csv.bz2.
+        forms: Endings of the files to write; the numbers of large drawings are compressed, as .csv.xz.
     """
     files, stems = [], []
     for one in made:
@@ -35,7 +35,7 @@ def write(
         stems.append(stem)
         if isinstance(one, Drawing):
             texts = {
-                ".csv.bz2" if one.packed else ".csv": to_csv(one.numbers.heads, one.numbers.rows),
+                ".csv.xz" if one.packed else ".csv": to_csv(one.numbers.heads, one.numbers.rows),
                 ".md": _described(one, facts, stem),
             }
             files += _write_pictures(one, folder, stem, [form for form in (".svg", ".png") if form in forms])
@@ -47,12 +47,12 @@ def write(
                 ".tex": to_latex(one, about, f"{folder.name}:{stem}"),
             }
         for ending, text in texts.items():
-            if ending.removesuffix(".bz2") in forms:
+            if ending.removesuffix(".xz") in forms:
                 write_text(folder / f"{stem}{ending}", text)
                 files.append(folder / f"{stem}{ending}")
     index = read_index(folder)
     for stem in set(index.get(name, [])) - set(stems):
-        for suffix in (*FORMS, ".csv.bz2"):
+        for suffix in (*FORMS, ".csv.xz"):
             (folder / f"{stem}{suffix}").unlink(missing_ok=True)
     write_json(folder / INDEX, {**index, name: stems})
     return files

@@ -249,7 +249,7 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
 
 HEAD = """\
 # bomd benchmark methods-demo --methods all --jobs 8 --cell noise.rows=0.0 \\
-#     --cell 'noise.rows=0.2 noise.labels=0.2' --results results/methods-demo.jsonl.bz2
+#     --cell 'noise.rows=0.2 noise.labels=0.2' --results results/methods-demo.jsonl.xz
 # Every method side by side: the recipe demo, with what each method chose of three settings on phantoms of another seed.
 # Written by evidence/studies/tuning.py; results/tuning.md has what was tried. What came out: docs/methods-demo.md.
 """

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import bz2
 import errno
 import gzip
 import hashlib
 import json
+import lzma
 import os
 import shutil
 import stat
@@ -30,7 +30,7 @@ except ImportError:  # Windows has no such locks
     fcntl = None  # type: ignore[assignment]
 
 _locks: dict[Path, FileLock] = {}
-PACKED = (".bz2", ".gz")
+PACKED = (".xz", ".gz")
 PRIVATE = 0o700  # of folders with other people's pictures and labels: their owner alone looks inside
 
 
@@ -180,10 +180,10 @@ def _take(path: Path) -> int | None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text, compressed where the name ends in .bz2 or .gz; the same text always gives the same file."""
+    """Write text, compressed where the name ends in .xz or .gz; the same text always gives the same file."""
     content = text.encode()
-    if path.suffix == ".bz2":
-        content = bz2.compress(content)
+    if path.suffix == ".xz":
+        content = lzma.compress(content, preset=9)
     elif path.suffix == ".gz":
         content = gzip.compress(content, mtime=0)
     with replacing(path) as temporary:
@@ -191,16 +191,16 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, which is compressed where its name ends in .bz2 or .gz."""
-    unpack = {".bz2": bz2.decompress, ".gz": gzip.decompress}.get(path.suffix, bytes)
+    """The text of a file, which is compressed where its name ends in .xz or .gz."""
+    unpack = {".xz": lzma.decompress, ".gz": gzip.decompress}.get(path.suffix, bytes)
     try:
         return unpack(path.read_bytes()).decode()
-    except (OSError, EOFError, ValueError, zlib.error) as error:
+    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
         raise InputError(f"Cannot read {path}: {error}.") from error
 
 
 def beside(path: Path, ending: str) -> Path:
-    """The same name with another ending: runs.csv beside runs.jsonl and beside runs.jsonl.bz2."""
+    """The same name with another ending: runs.csv beside runs.jsonl and beside runs.jsonl.xz."""
     return (path.with_suffix("") if path.suffix in PACKED else path).with_suffix(ending)
 
 

@@ -27,7 +27,7 @@ def demo() -> list[Record]:
 @pytest.mark.parametrize("ending", records.ENDINGS)
 def test_records_are_found_in_every_form(demo: list[Record], tmp_path: Path, ending: str) -> None:
     assert records.records_of("toy", tmp_path) == []
-    assert records.file_of("toy", tmp_path) == tmp_path / "toy.jsonl.bz2"
+    assert records.file_of("toy", tmp_path) == tmp_path / "toy.jsonl.xz"
     write(tmp_path / f"toy{ending}", demo)
     assert records.file_of("toy", tmp_path) == tmp_path / f"toy{ending}"
     assert records.records_of("toy", tmp_path) == demo
@@ -49,15 +49,15 @@ def test_tables_are_written_beside_them(demo: list[Record], tmp_path: Path, endi
 def test_new_records_are_packed_with_those_that_are_there(demo: list[Record], tmp_path: Path) -> None:
     again = copy.deepcopy(demo[1])
     again.written["result"]["seconds"] = 12345.0
-    write(tmp_path / "toy.jsonl.bz2", demo[:2])
+    write(tmp_path / "toy.jsonl.xz", demo[:2])
     write(tmp_path / "toy.jsonl", [again, demo[2]])
     write(tmp_path / "other.jsonl.gz", demo[3:5])
-    with pytest.raises(InputError, match=r"toy\.jsonl\.bz2 and toy\.jsonl: make them one"):
+    with pytest.raises(InputError, match=r"toy\.jsonl\.xz and toy\.jsonl: make them one"):
         records.records_of("toy", tmp_path)
     records.main([str(tmp_path)])
     assert records.records_of("toy", tmp_path) == [demo[0], again, demo[2]]
     assert records.records_of("other", tmp_path) == demo[3:5]
-    assert {file.name for file in tmp_path.glob("[!.]*")} == {"toy.jsonl.bz2", "other.jsonl.bz2"}
+    assert {file.name for file in tmp_path.glob("[!.]*")} == {"toy.jsonl.xz", "other.jsonl.xz"}
 
 
 def test_damaged_records_are_not_packed_away(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from evidence.reproduce.figures.gather import NO_NOISE
 from evidence.reproduce.figures.style import BLUE, SMALLEST, VERMILION, readable, small_multiples
 
 NAME = "descriptor-map"
-KEPT = f"{NAME}.csv.bz2"
+KEPT = f"{NAME}.csv.xz"
 HEADS = ("kind", "name", "descriptor", "x", "y", "classes", "run")
 PALE = "#BDBDBD"
 COMPONENTS = 30  # directions of most variance that t-SNE looks at: the rest is noise and time

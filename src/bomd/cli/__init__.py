@@ -131,7 +131,7 @@ def benchmark(
     results: Annotated[
         Path | None,
         typer.Option(
-            help="Add the runs to this .jsonl (or .jsonl.bz2) of records, and write .csv and .md tables beside it."
+            help="Add the runs to this .jsonl (or .jsonl.xz) of records, and write .csv and .md tables beside it."
         ),
     ] = None,
     reference: Annotated[
@@ -190,7 +190,7 @@ def report(
 
 
 def tables(
-    records: Annotated[Path, typer.Argument(help="A .jsonl or .jsonl.bz2 file of records; it need not exist yet.")],
+    records: Annotated[Path, typer.Argument(help="A .jsonl or .jsonl.xz file of records; it need not exist yet.")],
     places: Annotated[list[Path] | None, typer.Argument(help="Finished runs to add, or folders of them.")] = None,
 ) -> None:
     """Add finished runs to a file of records, and write its .csv and .md tables anew."""

@@ -26,7 +26,7 @@ def reproduce(
     root: Annotated[Path, typer.Option("--runs", help="Where runs and their stages are kept.")] = Path("runs"),
     results: Annotated[
         Path,
-        typer.Option(help="The folder of RECIPE.jsonl.bz2, the records, and of reproduced/RECIPE, what is made."),
+        typer.Option(help="The folder of RECIPE.jsonl.xz, the records, and of reproduced/RECIPE, what is made."),
     ] = Path("results"),
     overrides: Annotated[
         list[str] | None,

@@ -124,7 +124,7 @@ def record_of(run: Run) -> Record:
 
 
 def read_records(path: Path) -> list[Record]:
-    """The records of a file, which may be compressed (.bz2 or .gz)."""
+    """The records of a file, which may be compressed (.xz or .gz)."""
     text = read_text(path)
     try:
         lines = [json.loads(line) for line in text.splitlines()]

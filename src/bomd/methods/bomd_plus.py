@@ -41,15 +41,15 @@ class BomdPlus(Method):
     follows from that evidence, from how often labels are wrong at all, and from whether errors sit in whole images,
     all estimated from the labels themselves; the classifier learns the probability that a class is there, and suspect
     images count for less. See docs/how-it-works.md.
-    Cost: 1.6, or 2.2 where errors sit in whole images.
+    Cost: 1.8, or 2.2 where errors sit in whole images.
     """
 
     def __init__(
         self,
         evidence: Literal["classifier", "descriptors"] = "classifier",
         folds: int = 2,
-        effort: float = 0.6,
-        second: float = 0.6,
+        effort: float = 0.8,
+        second: float = 0.4,
         votes: float = 0.0,
         neighbours: int = 30,
         soften: bool = True,

@@ -36,7 +36,7 @@ def test_the_tables_are_what_the_records_say(recipe: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("recipe", reproduced.RECIPES)
 def test_results_hold_the_numbers_of_everything_on_the_site_and_no_others(recipe: str) -> None:
     made, kept = reproduced.made(recipe), RESULTS / "reproduced" / recipe
-    numbers = {file.name: file for ending in ("csv", "csv.bz2") for file in made.glob(f"*.{ending}")}
+    numbers = {file.name: file for ending in ("csv", "csv.xz") for file in made.glob(f"*.{ending}")}
     ours = {name for name in numbers if reproduced.PAPER not in name}
     assert ours == {file.name for file in kept.glob("*.csv*")} - {name for name in numbers if reproduced.PAPER in name}
     for name in ours:

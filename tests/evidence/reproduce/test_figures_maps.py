@@ -130,6 +130,6 @@ def test_without_run_and_file_the_map_names_the_command(tmp_path: Path) -> None:
 
 
 def test_another_file_of_that_name_is_refused(tmp_path: Path) -> None:
-    write_text(tmp_path / "descriptor-map.csv.bz2", "a,b\n1,2\n")
+    write_text(tmp_path / "descriptor-map.csv.xz", "a,b\n1,2\n")
     with pytest.raises(InputError, match="does not hold a map"):
         FIGURES["descriptor-map"].make(material(None, tmp_path))
