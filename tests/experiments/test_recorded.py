@@ -14,7 +14,7 @@ from bomd import cli
 from bomd.errors import InputError
 from bomd.experiments import identity as identities
 from bomd.experiments.identity import identity
-from bomd.experiments.recorded import Record
+from bomd.experiments.recorded import Record, record_of
 from bomd.files import write_json
 from bomd.measure.result import Result
 from bomd.reports.summary import summary_table
@@ -169,3 +169,20 @@ def test_a_setting_that_is_added_later_makes_no_other_run(monkeypatch: pytest.Mo
     monkeypatch.setattr(identities, "_defaults", lambda: later)
     assert identity(config) == before
     assert identity({**config, "fit": config["fit"] | {"added": 0.6}}) != before
+
+
+def test_a_record_keeps_scores_of_classes_without_their_intervals(tmp_path: Path) -> None:
+    """Those are half of a record; means keep theirs, and the run keeps all."""
+    run = written_run(tmp_path / "demo/bce/seed0-abc")
+    whole = copy.deepcopy(run.result())
+    for test in whole["tests"].values():
+        for one in test["classes"]:
+            one |= {"auc_low": 0.1, "auc_high": 0.9, "ap_low": 0.1, "ap_high": 0.9, "draws": 1000}
+    write_json(run.directory / "result.json", whole)
+    kept = record_of(run).result.to_dict()
+    for name, test in whole["tests"].items():
+        assert kept["tests"][name]["mean_auc_low"] == test["mean_auc_low"]
+        for one, before in zip(kept["tests"][name]["classes"], test["classes"], strict=True):
+            assert one["auc"] == before["auc"]
+            assert one["auc_low"] is None and one["ap_high"] is None
+    assert run.result() == whole

@@ -117,7 +117,7 @@ def record_of(run: Run) -> Record:
     written = {
         "run": whole.run,
         "config": _without_folders(whole.written["config"]),
-        "result": _rounded(whole.written["result"]),
+        "result": _without_intervals(_rounded(whole.written["result"])),
         "environment": whole.written["environment"],
     }
     return Record(written, whole.file, whole.directory)
@@ -158,6 +158,15 @@ def merge(before: Sequence[Record] | None, new: Sequence[Record], path: Path) ->
         lines = [json.dumps(record.written, separators=(",", ":")) + "\n" for record in unique.values()]
         write_text(path, "".join(lines))
     return list(unique.values())
+
+
+def _without_intervals(result: dict[str, Any]) -> dict[str, Any]:
+    """The same with no intervals of single classes, which are half of a record and stay in its run."""
+    for test in result["tests"].values():
+        for one in test["classes"]:
+            for name in ("auc_low", "auc_high", "ap_low", "ap_high", "draws"):
+                one.pop(name, None)
+    return result
 
 
 def _without_folders(value: Any) -> Any:
