@@ -9,6 +9,7 @@ import statistics
 from bomd.files import write_text
 from bomd.reports.sheet import markdown_table
 from evidence import DOCS, RESULTS
+from evidence.pages.successor import spoken
 
 PAGE, RANKINGS = DOCS / "ten-minutes.md", RESULTS / "opinions.csv"
 RECIPE, FIRST = "nih-64", 200
@@ -37,7 +38,7 @@ def table() -> str:
             cells.append(f"{statistics.fmean(found):.0f} ({', '.join(map(str, found))})")
         lines.append([name, *cells])
     images = sorted({int(row["images"]) for row in rows})
-    return f"{markdown_table(['order', *noises], lines, marked_up=True)}\n" + (
+    return f"{markdown_table(['order', *map(spoken, noises)], lines, marked_up=True)}\n" + (
         f"Images with a wrong label among the first {FIRST} of {images[0]:,} to {images[-1]:,} NIH X-rays at 64 px: "
         "the mean, and each of five seeds. Errors are planted on labels that count as right; orders that look at "
         "images have the same evidence."

@@ -22,7 +22,7 @@ from bomd.experiments.noise_names import noise_name
 from bomd.experiments.recorded import Record, read_records
 from bomd.files import write_text
 from bomd.measure.result import HELD_OUT
-from bomd.reports.sheet import rows_to_csv
+from bomd.reports.sheet import markdown_table, rows_to_csv
 from evidence import DOCS, RESULTS
 
 TABLE, PAGE = RESULTS / "pretrain.csv", DOCS / "pretraining.md"
@@ -83,10 +83,10 @@ def read_scores(path: Path) -> Scores:
 
 def page(scores: Scores) -> str:
     """The whole page; every number is from results/pretrain.csv."""
-    parts = [HEAD]
+    parts = [HEAD, verdict(scores)]
     for test, spoken in TESTS.items():
         parts += [f"### {spoken[0].upper()}{spoken[1:]}\n", grid(scores, test)]
-    parts += [verdict(scores), DENSENET, smaller(scores, "densenet121", ("none", "phantom"), "none")]
+    parts += [DENSENET, smaller(scores, "densenet121", ("none", "phantom"), "none")]
     variants = [f"imagenet+phantom{ending}" for ending in ("", "-plain", "-varied", "-place")]
     parts += [VARIANTS, smaller(scores, "efficientnet_lite0", variants, "imagenet+phantom")]
     parts += [OWN, smaller(scores, "efficientnet_lite0", ("imagenet", "imagenet+self", "imagenet+phantom"), "imagenet")]
@@ -95,20 +95,20 @@ def page(scores: Scores) -> str:
 
 def grid(scores: Scores, test: str) -> str:
     """Methods and starts by noise, and what phantoms add to ImageNet and to nothing."""
-    lines = [head(["method", "start", *NOISES.values()])]
+    lines = []
     for method in METHODS:
         for start in STARTS:
             cells = [spread(scores.get(("efficientnet_lite0", start, method, noise, test), {})) for noise in NOISES]
-            lines.append(f"| {method} | {start} | {' | '.join(cells)} |")
+            lines.append([method, start, *cells])
         for one, other in (("imagenet+phantom", "imagenet"), ("phantom", "none")):
             cells = [gap(scores, "efficientnet_lite0", one, other, method, noise, test) for noise in NOISES]
-            lines.append(f"| {method} | *{one} less {other}* | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+            lines.append([method, f"*{one} less {other}*", *cells])
+    return table(["method", "start", *NOISES.values()], lines)
 
 
 def smaller(scores: Scores, backbone: str, starts: Sequence[str], reference: str) -> str:
     """Starts of one backbone under plain training, on every test set, with the distance from one of them."""
-    lines = [head(["test", "start", *(f"{NOISES[noise]}{what}" for noise in FEW for what in ("", ", difference"))])]
+    lines = []
     for test, spoken in TESTS.items():
         for start in starts:
             cells = []
@@ -116,12 +116,15 @@ def smaller(scores: Scores, backbone: str, starts: Sequence[str], reference: str
                 cells.append(spread(scores.get((backbone, start, "bce", noise, test), {})))
                 same = start == reference
                 cells.append("" if same else gap(scores, backbone, start, reference, "bce", noise, test))
-            lines.append(f"| {spoken} | {start} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+            lines.append([spoken, start, *cells])
+    heads = [f"{NOISES[noise]}{what}" for noise in FEW for what in ("", ", difference")]
+    return table(["test", "start", *heads], lines)
 
 
-def head(names: Sequence[str]) -> str:
-    return f"| {' | '.join(names)} |\n" + "|---" * len(names) + "|"
+def table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """The lines in which anything was run."""
+    known = [line for line in lines if set(line[2:]) - {MISSING, ""}]
+    return markdown_table(heads, known, marked_up=True) if known else "Not run yet.\n"
 
 
 def spread(values: Mapping[int, float]) -> str:
@@ -137,8 +140,8 @@ def gap(scores: Scores, backbone: str, one: str, other: str, method: str, noise:
     found = paired(scores, backbone, one, other, method, noise, test)
     if not found:
         return MISSING
-    if len(found) < 2:
-        return f"{found[0]:+.3f} (one seed)"
+    if len(found) < 3:  # an interval of two says nothing
+        return f"{mean(found):+.3f} ({'one seed' if len(found) == 1 else 'two seeds'})"
     half = float(student.ppf(0.975, len(found) - 1)) * stdev(found) / math.sqrt(len(found))
     return f"{mean(found):+.3f} ± {half:.3f}{' *' if abs(mean(found)) > half else ''}"
 
@@ -166,18 +169,24 @@ def verdict(scores: Scores) -> str:
                     f"- {one} against {other}, {spoken}: higher in {better} of {len(known)} cells, "
                     f"{mean(known):+.3f} on average."
                 )
-    missing = [
-        f"{method}, {start}, {shown}"
+    missing = {
+        method: [
+            f"{start} with {shown}"
+            for start in STARTS
+            for noise, shown in NOISES.items()
+            if not scores.get(("efficientnet_lite0", start, method, noise, HELD_OUT))
+        ]
         for method in METHODS
-        for start in STARTS
-        for noise, shown in NOISES.items()
-        if not scores.get(("efficientnet_lite0", start, method, noise, HELD_OUT))
-    ]
-    whole = len(METHODS) * len(STARTS) * len(NOISES)
-    if len(missing) == whole:
+    }
+    each = len(STARTS) * len(NOISES)
+    if not lines:
         return "None of these cells has been run yet.\n"
-    text = "### In short\n\n" + "\n".join(lines) + "\n"
-    return text + (f"\nNot run, of {whole} cells: {'; '.join(missing)}.\n" if missing else "")
+    said = [
+        f"{method} ({'all' if len(cells) == each else ', '.join(cells)})" for method, cells in missing.items() if cells
+    ]
+    count = sum(map(len, missing.values()))
+    text = "\n".join(lines) + "\n"
+    return text + (f"\nNot run, {count} of {each * len(METHODS)} cells: {'; '.join(said)}.\n" if said else "")
 
 
 HEAD = """# A start that knows chests
@@ -226,8 +235,8 @@ come from the same generator.
 ## What it is worth on real X-rays
 
 NIH at 64 pixels (recipe `nih-64`, EfficientNet-lite0), mean AUC over findings, mean ± standard deviation over seeds.
-*Less* rows are paired over seeds, ± half of the 95 % interval, with a star where that leaves out 0. Held-out NIH
-patients with the labels from before noise decide; OpenI and Google's labels are reported.
+*Less* rows are paired over seeds, from three seeds on ± half of the 95 % interval, with a star where that leaves out 0.
+Held-out NIH patients with the labels from before noise decide; OpenI and Google's labels are reported.
 """
 
 DENSENET = """## DenseNet-121 from scratch

@@ -15,6 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from bomd.data.datasets import phantom
+from bomd.experiments.noise_names import NO_NOISE
 from bomd.experiments.records import LabelRecord
 from bomd.reports.sheet import markdown_table
 from evidence import DOCS, ROOT
@@ -40,7 +41,7 @@ def write_numbers() -> None:
 
 def proof() -> str:
     """Two small tables of real X-rays: errors that an order of review finds, and what a classifier is worth."""
-    noises = ("sparse", "symmetric (0.2, 0.2)", "report mining, 20% of patients")
+    noises = ("sparse", "(0.2, 0.2)", "report_mining share=0.2")
     heads = ("one wrong label in 20 %", "20 % of the labels in 20 %", "errors of report mining in 20 %")
     rows = [row for row in successor.read_rows() if row["recipe"] == "nih-64"]
 
@@ -53,7 +54,7 @@ def proof() -> str:
         lines.append([name, *(f"{found(noise, rule):.0f}" for noise in noises)])
     hits = markdown_table([f"images with a wrong label among the first {FIRST}", *heads], lines, marked_up=True)
     scores, _ = successor.read_scores("successor-nih")
-    levels = ("symmetric (0.2, 0.2)", "symmetric (0.4, 0.4)", "symmetric (0.6, 0.6)")
+    levels = ("(0.2, 0.2)", "(0.4, 0.4)", "(0.6, 0.6)")
 
     def auc(method: str, noise: str) -> str:
         return f"{mean(scores['held-out patients', method, noise].values()):.3f}"
@@ -61,7 +62,7 @@ def proof() -> str:
     learnt = [
         ["the noisy labels", *(auc("bce", noise) for noise in levels)],
         ["**bomd** from the noisy labels", *(auc("bomd-plus", noise) for noise in levels)],
-        ["the labels before the noise", *(auc("bce", "none") for _ in levels)],
+        ["the labels before the noise", *(auc("bce", NO_NOISE) for _ in levels)],
     ]
     head = [
         "AUC on new patients, learnt from",

@@ -24,6 +24,7 @@ from bomd import runs
 from bomd.clean.calibrate import calibrate
 from bomd.clean.detect import detect
 from bomd.clean.opinion import form_opinion
+from bomd.experiments.noise_names import noise_name
 from bomd.files import read_arrays, write_text
 from bomd.methods.cleanlab import quality
 from bomd.tables import NO_FINDING, LabelTable, Opinion
@@ -45,7 +46,7 @@ def main() -> None:
         if config["method"] != "bomd-plus" or "clean" not in record:
             continue
         table = LabelTable(record["ids"], tuple(map(str, record["classes"])), record["given"], None, record["patients"])
-        facts = {"recipe": config["name"], "noise": spelt(config["noise"]), "seed": config["seed"]}
+        facts = {"recipe": config["name"], "noise": noise_name(config["noise"]), "seed": config["seed"]}
         found += [facts | row for row in measure(table, record["clean"], record["scores"])]
     columns = list(dict.fromkeys(name for row in found for name in row))
     stream = io.StringIO()
@@ -53,16 +54,6 @@ def main() -> None:
     writer.writeheader()
     writer.writerows(sorted(found, key=lambda row: (row["recipe"], row["noise"], row["rule"], row["seed"])))
     write_text(given.results, stream.getvalue())
-
-
-def spelt(noise: dict[str, Any]) -> str:
-    """A recipe's noise in a few words."""
-    if noise.get("kind") == "symmetric" and not noise["rows"]:
-        return "none"
-    if noise.get("kind") == "symmetric":
-        return f"symmetric ({noise['rows']:g}, {noise['labels']:g})"
-    share = f", {noise['share']:.0%} of patients" if "share" in noise else ""
-    return f"{str(noise.get('kind', 'none')).replace('_', ' ')}{share}"
 
 
 def measure(given: LabelTable, clean: NDArray[Any], scores: NDArray[Any]) -> Iterator[dict[str, Any]]:

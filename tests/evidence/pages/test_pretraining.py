@@ -40,27 +40,31 @@ def test_the_page_is_what_the_table_says() -> None:
 
 
 def test_numbers_by_hand(tmp_path: Path) -> None:
-    """Gaps .03 and .05: mean .04, and t(.975, 1) = 12.706 times .01 is .127. Labels before noise decide."""
+    """Gaps .03, .04, .05: mean .04, and t(.975, 2) = 4.303 times .01 / sqrt(3) is .025. Labels before noise decide."""
     noise = {"kind": "symmetric", "rows": 0.4, "labels": 0.4}
     records = [
         record("imagenet", 0, 0.60, noise),
         record("imagenet", 1, 0.62, noise),
         record("imagenet+phantom", 0, 0.63, noise),
         record("imagenet+phantom", 1, 0.67, noise),
+        record("imagenet", 2, 0.61, noise),
+        record("imagenet+phantom", 2, 0.65, noise),
         record("densenet-phantom", 0, 0.55, backbone="densenet121"),
         record("imagenet", 1, 0.62, noise),  # twice in two files counts once
     ]
     rows = pages.rows_of(records)
-    assert len(rows) == 5
+    assert len(rows) == 7
     write_text(tmp_path / "t.csv", rows_to_csv(rows))
     text = pages.page(pages.read_scores(tmp_path / "t.csv"))
-    assert "| bce | imagenet | not run | not run | 0.610 ± 0.014 | not run |" in text
-    assert "| bce | *imagenet+phantom less imagenet* | not run | not run | +0.040 ± 0.127 | not run |" in text
+    assert "| bce | imagenet | not run | not run | 0.610 ± 0.010 | not run |" in text
+    assert "| bce | *imagenet+phantom less imagenet* | not run | not run | +0.040 ± 0.025 * | not run |" in text
     assert (
         "imagenet+phantom against imagenet, held-out NIH patients: higher in 1 of 1 cells, +0.040 on average." in text
     )
     assert "| held-out NIH patients | phantom | 0.550 (one seed) | not run |" in text
-    assert "Not run, of 48 cells: bce, none, none;" in text
+    assert "Not run, 46 of 48 cells: bce (none with none, " in text
+    assert "; bomd (all); bomd-plus (all)." in text
+    assert "| bomd |" not in text, "a line without a number"
 
 
 def test_without_any_run_the_page_says_so(tmp_path: Path) -> None:
