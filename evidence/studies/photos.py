@@ -271,16 +271,16 @@ def summary(rows: list[dict[str, str]]) -> str:
     same = all(average(*cell, "bomd-plus", "auc") == average(*cell, "bce", "auc") for cell in cells)
     sentences = (
         "Errors are found far more often than by chance and by counting labels. bomd-plus, cleanlab and the plain loss "
-        f"order them about alike: in the first 200, frozen features, bomd-plus has {min(hits):+.0f} to {max(hits):+.0f} "
-        "against cleanlab.",
-        f"Colour against grey, frozen features, plain training: {min(colour):+.3f} to {max(colour):+.3f} AUC, within the "
-        "spread of the seeds.",
+        f"order them about alike: in the first 200, frozen features, bomd-plus has {min(hits):+.0f} to {max(hits):+.0f}"
+        " against cleanlab.",
+        f"Colour against grey, frozen features, plain training: {min(colour):+.3f} to {max(colour):+.3f} AUC, within "
+        "the spread of the seeds.",
         f"bomd-plus learns {'exactly what' if same else 'something else than'} plain training learns here. Labels are "
-        f"softened where affected images explain them better by {WORTH_SOFTENING} nats a label, a limit found on X-rays. "
-        f"Five animals give at most {max(gains.values()):.4f}; at (0.4, 0.4) {min(heavy):.0%} to {max(heavy):.0%} of the "
-        "images are taken to be affected, instead of 40 %.",
-        "Few changes are proposed, since the evidence is weak. Accepting them all changes the number of wrong labels by "
-        f"{min(changes.values()):+.0f} to {max(changes.values()):+.0f}, and adds errors under "
+        f"softened where affected images explain them better by {WORTH_SOFTENING} nats a label, a limit from X-rays. "
+        f"Five animals give at most {max(gains.values()):.4f}; at (0.4, 0.4) {min(heavy):.0%} to {max(heavy):.0%} of "
+        "the images are taken to be affected, instead of 40 %.",
+        "Few changes are proposed, since the evidence is weak. Accepting them all changes the number of wrong labels "
+        f"by {min(changes.values()):+.0f} to {max(changes.values()):+.0f}, and adds errors under "
         f"{', '.join(worse) or 'no noise'}: proposals are not worth accepting unseen on evidence like this.",
     )
     return "\n".join(textwrap.fill(f"- {sentence}", 120, subsequent_indent="  ") for sentence in sentences)
