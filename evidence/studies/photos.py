@@ -277,7 +277,7 @@ def summary(rows: list[dict[str, str]]) -> str:
         "the spread of the seeds.",
         f"bomd-plus learns {'exactly what' if same else 'something else than'} plain training learns here. Labels are "
         f"softened where affected images explain them better by {WORTH_SOFTENING} nats a label, a limit from X-rays. "
-        f"Five animals give at most {max(gains.values()):.4f}; at (0.4, 0.4) {min(heavy):.0%} to {max(heavy):.0%} of "
+        f"Five animals give at most {max(gains.values()):.4f}; at (0.4, 0.4) about {statistics.fmean(heavy):.0%} of "
         "the images are taken to be affected, instead of 40 %.",
         "Few changes are proposed, since the evidence is weak. Accepting them all changes the number of wrong labels "
         f"by {min(changes.values()):+.0f} to {max(changes.values()):+.0f}, and adds errors under "
