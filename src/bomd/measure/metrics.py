@@ -66,6 +66,20 @@ class Classification(Saved):
     mean_ap_low: float = math.nan
     mean_ap_high: float = math.nan
 
+    def to_dict(self) -> dict[str, Any]:
+        """As `result.json` has it: a list says why findings are left out."""
+        reasons = [{"name": name, "reason": reason} for name, reason in self.left_out.items()]
+        return super().to_dict() | {"left_out": reasons}
+
+    def brief(self) -> dict[str, Any]:
+        """What goes with a model: `mean_auc` with `low` and `high`, `findings` in the mean, and `auc` of each class."""
+        means = {"mean_auc": self.mean_auc, "low": self.mean_auc_low, "high": self.mean_auc_high}
+        return {
+            **{name: _rounded(value) for name, value in means.items()},
+            "findings": len(self.averaged),
+            "auc": {row.name: _rounded(row.auc) for row in self.classes},
+        }
+
 
 def classification(
     truth: LabelTable,
@@ -232,3 +246,7 @@ def _check(truth: LabelTable, classes: list[str], labels: NDArray[Any], scores: 
             raise InputError(
                 f"Image {str(truth.ids[row])!r} {problem} for {classes[column]!r} ({int(wrong.sum())} such)."
             )
+
+
+def _rounded(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, 4)

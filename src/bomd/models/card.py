@@ -36,25 +36,6 @@ def facts_of(config: Config, images: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def summarise(tests: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The metrics that go with a model, of the "tests" of a run's result.
-
-    Returns:
-        For each set: `mean_auc` with `low` and `high`, `findings` in the mean, and `auc` of each class, None where
-        it is not defined.
-    """
-    return {
-        name: {
-            "mean_auc": _rounded(scores["mean_auc"]),
-            "low": _rounded(scores["mean_auc_low"]),
-            "high": _rounded(scores["mean_auc_high"]),
-            "findings": len(scores["averaged"]),
-            "auc": {row["name"]: _rounded(row["auc"]) for row in scores["classes"]},
-        }
-        for name, scores in tests.items()
-    }
-
-
 def write(description: Mapping[str, Any]) -> str:
     """The card of a model from the content of its `model.json`."""
     facts, metrics = description["facts"], description["metrics"]
@@ -208,10 +189,6 @@ def _number(value: float | None) -> str:
 
 def _count(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else "–"
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
 
 
 def _plain(value: Any) -> str:
