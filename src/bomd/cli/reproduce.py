@@ -38,7 +38,7 @@ def reproduce(
         bool, typer.Option("--plan", help="Show which runs are missing and what they would cost.")
     ] = False,
     show: Annotated[
-        bool, typer.Option("--list", help="Show every table and figure, and how much is recorded.")
+        bool, typer.Option("--list", help="Show every table and figure; with --plan, how much is recorded.")
     ] = False,
     from_records: Annotated[
         bool, typer.Option("--from-records", help="Run nothing: make what can be made of the records.")
