@@ -53,7 +53,7 @@ def reproduce(
     done = _command().reproduce(
         names or [],
         recipe,
-        _numbers(seeds),
+        numbers(seeds),
         jobs=jobs,
         runs=root,
         results=results,
@@ -77,7 +77,8 @@ def _command() -> ModuleType:
     )
 
 
-def _numbers(seeds: str) -> tuple[int, ...]:
+def numbers(seeds: str) -> tuple[int, ...]:
+    """Seeds as the option --seeds has them."""
     try:
         return tuple(int(seed) for seed in seeds.split(","))
     except ValueError:
