@@ -109,7 +109,6 @@ def load(path: Path, methods: Collection[str], overrides: Sequence[str] = ()) ->
     """Read a TOML recipe.
 
     Args:
-        path: The recipe.
         methods: Names of the known methods, each of which may have a table of its own.
         overrides: "key=value" with a dotted key, the value written as in TOML; plain words need no quotes.
     """

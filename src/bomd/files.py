@@ -242,7 +242,6 @@ def read_array(path: Path, *, mapped: bool = False) -> NDArray[Any]:
     """One array of a `.npy` file; nothing is ever unpickled.
 
     Args:
-        path: The file.
         mapped: Leave it on disk and read what is used.
     """
     try:

@@ -21,7 +21,6 @@ def find(text: str, what: str) -> Any:
     """Import what a text names, from what is installed or from the working directory.
 
     Args:
-        text: `package.module:name`.
         what: A word for errors, such as "method".
     """
     _look_here()

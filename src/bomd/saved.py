@@ -30,7 +30,6 @@ def read_as(kind: type[T], found: Any, file: object) -> T:
 
     Args:
         kind: The dataclass; its type hints say what fits.
-        found: As read from the file.
         file: Named by errors, which say in one line what is wrong where.
     """
     try:

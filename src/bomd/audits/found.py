@@ -29,7 +29,6 @@ class Audit:
         run: The run directory, for `bomd review` and `bomd report`.
         record: Given labels, opinion, flags and neighbours of every image that could be read.
         left_out: Why an image could not be judged, by id.
-        notes: What a reader should know.
     """
 
     directory: Path

@@ -38,7 +38,6 @@ class Frozen:
     """A network that stays as it is.
 
     Attributes:
-        backbone: Its name.
         side: Pixels along a side of the images that it wants.
         fingerprint: Changes with any of its weights, and with how it looks at images.
     """

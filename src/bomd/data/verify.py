@@ -43,8 +43,6 @@ class Check:
     """One thing that was looked at.
 
     Attributes:
-        name: What it was.
-        ok: Nothing is wrong.
         message: What was found, with how many and the first offenders.
         offenders: All of them: ids, files or patients.
     """
@@ -119,12 +117,7 @@ def verify(
 
     Args:
         read: The reader of the dataset, `read(root, split, ...)`.
-        root: The folder as downloaded.
         splits: Which splits; by default all that the reader knows, apart from "all".
-        declared: As for `verify_tables`.
-        deep: As for `verify_tables`.
-        workers: As for `verify_tables`.
-        options: Further settings of the reader.
     """
     if "classes" in inspect.signature(read).parameters:
         options = {"classes": "native", **options}

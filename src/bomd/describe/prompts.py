@@ -146,10 +146,8 @@ def open_tower(classes: Sequence[str], language: str, device: torch.device, seed
     """The text tower that `language` names, or the stand-in where it names only vectors.
 
     Args:
-        classes: C names.
         language: `bluebert`, `biobert`, `clinicalbert` or the folder of a transformers model for a text tower;
             anything else that the label space knows for the stand-in.
-        device: where prompts are computed.
         seed: of `random` class vectors.
     """
     where = ENCODERS.get(language, language)

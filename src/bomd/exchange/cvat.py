@@ -28,8 +28,6 @@ def write(judgement: Judgement, path: Path, root: Path | None = None) -> None:
     """Write annotations as XML, and the labels of the task beside it.
 
     Args:
-        judgement: What to send.
-        path: The file.
         root: The folder that was uploaded, from which CVAT names images; by default images go by their file names, or
             by id where they are not files.
     """
@@ -67,7 +65,6 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
     """Read annotations as CVAT exports them, or as they were written here.
 
     Args:
-        path: The XML file.
         classes: The classes; by default the labels of the task.
 
     Returns:

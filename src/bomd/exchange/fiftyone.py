@@ -62,7 +62,6 @@ def read(path: Path, labels: str | None = None, classes: Sequence[str] | None = 
     """Read a folder that FiftyOne exported (`FiftyOneDataset` or `FiftyOneImageClassificationDataset`), or `write`.
 
     Args:
-        path: The folder.
         labels: The field with the labels, where samples have no field `given`; by default the first that holds some.
         classes: The classes; by default those that the folder names, or all that occur.
     """

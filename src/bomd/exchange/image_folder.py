@@ -39,7 +39,6 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
     """Read `metadata.jsonl` or `metadata.csv`.
 
     Args:
-        path: The file.
         classes: The classes; by default those that occur.
     """
     if path.suffix.lower() == ".csv":

@@ -26,7 +26,6 @@ class Doubts:
     """How far given labels are doubted.
 
     Attributes:
-        ids: (N) names.
         flagged: (N) images worth a look.
         expected: (N) how many labels are expected to be wrong; NaN where unknown.
         wrong: (N, C) probability that the given label is wrong; NaN where unknown.
@@ -50,7 +49,6 @@ class Judgement:
     """Labels with an opinion about them; the opinion never takes the place of what was given.
 
     Attributes:
-        given: The labels as they came.
         proposed: Better ones, of the same images and classes: by a run, or by people who looked.
         doubts: Which images and labels look wrong.
     """
@@ -135,7 +133,6 @@ def from_lists(
 
     Args:
         rows: A list for each person and image.
-        classes: Columns of the result.
         unknown: (N, C) labels that were unknown when people looked: nobody's silence makes them 0, and an empty list
             then says that nothing was found.
     """
@@ -171,7 +168,6 @@ def as_doubts(
     """Doubts of values that somebody else's file holds.
 
     Args:
-        ids: (N) names.
         flagged: (N) true or false.
         expected: (N) numbers, or None where there is none.
         wrong: (N, C) likewise for single labels.

@@ -32,8 +32,6 @@ def write(judgement: Judgement, path: Path, root: Path | None = None, address: s
     """Write tasks as JSON, and the labelling set-up beside it.
 
     Args:
-        judgement: What to send.
-        path: The file.
         root: The folder that the addresses start from, Label Studio's LOCAL_FILES_DOCUMENT_ROOT. Without it the
             images' paths are taken as they are.
         address: What stands before the path of an image in its address.
@@ -57,7 +55,6 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
     soon as any task is annotated, a task that is not is unknown: predictions that nobody confirmed are no decisions.
 
     Args:
-        path: The file.
         classes: The classes, where tasks do not carry given labels; by default all that were ever chosen.
 
     Returns:

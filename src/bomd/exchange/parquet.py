@@ -30,7 +30,6 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
     """Read one Parquet file.
 
     Args:
-        path: The file.
         classes: The columns with labels; by default those that it names itself, or all that are nothing else.
     """
     table = load(path)

@@ -52,11 +52,8 @@ def from_rows(
 
     Args:
         rows: As `to_rows` makes them; all but the id may be missing.
-        classes: Columns of the result.
-        where: Named by errors.
         listed: Given labels where no object has any.
         decided: What people made of the given labels; it takes the place of proposals.
-        paths: Of the images.
     """
     given = [row.get("given") or {} for row in rows]
     values = from_names(given, classes, where) if any(given) else from_lists(listed or [[]] * len(rows), classes)

@@ -62,7 +62,6 @@ class Record:
 
     Attributes:
         written: As JSON has it: "run", "config", "result" and "environment".
-        file: Named by errors.
         directory: Of the run, where the record was read from it.
     """
 
@@ -114,6 +113,7 @@ class Record:
 def record_of(run: Run) -> Record:
     """What is kept of a finished run on other machines: without folders, and with no more digits than are certain."""
     whole = Record.of(run)
+    whole.result  # noqa: B018 - an error if it is damaged
     written = {
         "run": whole.run,
         "config": _without_folders(whole.written["config"]),

@@ -176,8 +176,6 @@ def opinion_of(
     """The one opinion of a run: the method's own, else one by its scores, else one by its classifier.
 
     Args:
-        given: The labels that are judged.
-        own: By the method itself.
         scores: (N, C) how well each label fits, on the method's own scale.
         classifier: (N, C) probabilities by the trained classifier.
         known: Rates of false alarms and misses that somebody measured.
@@ -281,9 +279,6 @@ def choose_examples(record: LabelRecord, store: Store, seed: int, most: int = SU
     """Take the beginning of the order of review and some drawn at random from all others that are flagged.
 
     Args:
-        record: Labels, opinion and neighbours.
-        store: The packed images.
-        seed: Of the draw.
         most: From the beginning.
     """
     from bomd.data.images import fit_square, shape_of

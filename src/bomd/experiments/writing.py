@@ -37,14 +37,8 @@ def write_run(
 
     Args:
         run: Started, and not finished.
-        config: All settings.
         record: The training labels, and what the run thinks of them.
-        store: The packed training images.
         facts: What else the result says, such as "notes".
-        environment: Where it ran.
-        truths: Labels of each test set.
-        predictions: Scores of each test set.
-        history: One record per epoch.
         space: The descriptors that new labels come from.
         save_model: Keeps the trained networks, told the numbers of the run.
     """

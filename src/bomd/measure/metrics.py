@@ -24,9 +24,6 @@ class ClassScore(Saved):
     """One class: how many images, how well ranked, and within which bounds.
 
     Attributes:
-        name: of the class.
-        positives: images that have it.
-        negatives: images that do not.
         auc: area under the ROC curve; NaN without positives or negatives.
         ap: average precision, which a coin toss brings to positives / (positives + negatives).
         draws: bootstrap draws in which the class had both positives and negatives; the bounds are theirs.
@@ -99,7 +96,6 @@ def classification(
         truth: labels of 0, 1 or NaN.
         predicted: scores for at least the images of `truth`.
         bootstrap: draws of patients; 0 leaves bounds out.
-        seed: of the draws.
         minimum_positives: findings with fewer are left out of the mean.
     """
     if bootstrap < 0 or minimum_positives < 1:

@@ -19,7 +19,6 @@ def facts_of(config: Config, images: Mapping[str, int]) -> dict[str, Any]:
     """What a model was trained on, and how, without the paths of the machine it was trained on.
 
     Args:
-        config: Of the run.
         images: How many the training set, the held-out patients and each test set have.
     """
     fit = asdict(config.fit)

@@ -179,7 +179,6 @@ def save(
     """Write the folder; `model.json` comes last, so a folder that has it and opens is complete.
 
     Args:
-        directory: The folder.
         networks: All of one architecture.
         classes: C names, in the order of the outputs.
         size: Side of the square that images are resized to.

@@ -100,7 +100,6 @@ class Backbone:
 
     Attributes:
         trunk: makes it, with random weights.
-        channels: image channels it expects.
         feature_size: F, the length of its feature vector.
         load: fills it with pretrained weights, `"imagenet"` or a file; None where none exist.
         in_colour: the same trunk for three channels, where it has one; by its name in `BACKBONES`.
@@ -215,7 +214,6 @@ def build(
 
     Args:
         name: a key of `BACKBONES`, or "hf:NAME_OR_FOLDER" or "timm:NAME" for a model of other people.
-        outputs: width of the head.
         weights: of the trunk: None or `"none"` for random ones, `"imagenet"`, a model folder with the same backbone, or
             a file (for densenet121 in torchvision's format). Models of other people have their own, which `"imagenet"`
             stands for, too. The head is always drawn at random.

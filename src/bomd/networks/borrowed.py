@@ -28,7 +28,6 @@ class BorrowedTrunk(nn.Module):
 
     Attributes:
         definition: What makes the model again, without its weights; fits into JSON.
-        sight: What it takes for an image.
     """
 
     given_mean: Tensor

@@ -23,9 +23,6 @@ class Mean:
 
     Attributes:
         sample: None where no run has the measurement.
-        done: Runs that are recorded.
-        wanted: Runs that were planned.
-        digits: Decimals that are shown.
     """
 
     sample: Sample | None

@@ -27,10 +27,7 @@ class Entry:
     """One line of the log.
 
     Attributes:
-        kind: One of `KINDS`.
-        image: Its id.
         patient: Empty where the table names none.
-        finding: The class.
         before: The given label as a cell of a table: 0, 1, a probability, or empty for unknown.
         after: The label that stands, likewise.
         who: Everybody who judged the image, in the order of names.
@@ -61,11 +58,6 @@ def change_log(record: LabelRecord, reviewed: Reviewed, standing: Mapping[str, M
 
     A label of a judged image has a line if it differs from the given one, if another label was proposed for it, or if
     people were evenly split on it. The other labels of the image were seen, too, but nothing was asked about them.
-
-    Args:
-        record: Of the run that was reviewed.
-        reviewed: Its labels after the review.
-        standing: What stands, by reviewer and id.
 
     Returns:
         By time, then in the order of the images and classes.

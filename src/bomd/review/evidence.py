@@ -31,9 +31,7 @@ class Evidence:
     """A finished run as reviewers see it.
 
     Attributes:
-        directory: The run.
         record: Its labels, opinion, flags, neighbours and scores.
-        store: Its packed images.
         places: (N) row of each image in the store.
         given: (N, C) 1, 0 or `UNKNOWN`.
         proposed: (N, C) likewise, by the opinion of the run.
@@ -161,7 +159,6 @@ def open_evidence(directory: Path, *, originals: bool | None = None) -> Evidence
     """Open a finished run.
 
     Args:
-        directory: The run directory.
         originals: Show the image files that the record names instead of the packed images; by default where there
             are such files.
 

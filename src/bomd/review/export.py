@@ -32,7 +32,6 @@ class Reviewed:
 
     Attributes:
         labels: Decided where somebody decided, given elsewhere; `confirmed` says where people decided.
-        given: As the run got them.
         reviewers: (N) how many people judged the image.
         split: (N, C) labels on which they were evenly split; those are as given.
         names: Who judged an image, and when last, by row.
@@ -77,7 +76,6 @@ def merge(given: LabelTable, standing: Mapping[str, Mapping[str, Event]]) -> Rev
     confirmed before. A decided label is 0 or 1, also where a probability was given: somebody has looked.
 
     Args:
-        given: Labels before the review.
         standing: What stands, by reviewer and id; skipped images do not count.
     """
     numbers = {name: row for row, name in enumerate(given.ids.tolist())}
@@ -156,7 +154,6 @@ def write_reviewed(run: Path, path: Path | None = None) -> tuple[Reviewed, Path]
     """Write the reviewed labels of a run, and their details beside them.
 
     Args:
-        run: The run directory.
         path: Where the labels go; by default `reviewed.csv` in the run directory, or .tsv for a table that was .tsv.
     """
     reviewed, own = read_reviewed(run), kept.find(run)

@@ -44,7 +44,6 @@ class Corrections:
     """What a file says about the labels of a dataset.
 
     Attributes:
-        file: Where it stands.
         ids: (N) of the dataset.
         classes: C of the dataset.
         values: (N, C) labels of the file.

@@ -70,11 +70,8 @@ class Comparison:
     """How many images a reader keeps beside what the paper states.
 
     Attributes:
-        dataset: name of the set.
-        split: part of it.
         images: number that `read(root, split, **options)` returns.
         paper: number that the paper states for the same purpose.
-        why: what makes the difference.
         options: arguments other than the defaults.
     """
 
