@@ -179,6 +179,14 @@ def _check_ranges(config: Config, where: str) -> None:
             raise InputError(f"{where}: {name} must be at least {lowest}, not {value:g}.")
 
 
+def overridden(texts: Sequence[str] | None) -> dict[str, Any]:
+    """Settings of their own from any number of "key=value"."""
+    values: dict[str, Any] = {}
+    for text in texts or ():
+        override(values, text)
+    return values
+
+
 def override(values: dict[str, Any], text: str) -> None:
     """Apply one "key=value" to nested settings."""
     key, equals, literal = text.partition("=")

@@ -23,13 +23,13 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bomd import outside
 from bomd.errors import InputError
 from bomd.exchange.documents import checked, field, listed, read_json
 from bomd.exchange.judgement import Judgement, number, positives, unknowns
@@ -38,6 +38,7 @@ from bomd.files import write_json
 from bomd.tables import Floats, LabelTable
 
 FLAGGED = "flagged"
+NOT_HERE = "FiftyOne is not installed: pip install fiftyone; or write a folder for it."
 SAMPLES, LABELS = "samples.json", "labels.json"  # of the two kinds of export that are read
 OPINIONS = ("proposed", "predicted", "wrong")  # fields that hold no given labels
 ABSENT, PRESENT = "absent", "present"
@@ -77,7 +78,7 @@ def is_export(path: Path) -> bool:
 
 def to_dataset(judgement: Judgement, name: str | None = None) -> Any:
     """A dataset in FiftyOne's own database, which needs the package."""
-    package = _package()
+    package = outside.package("fiftyone", NOT_HERE)
     with tempfile.TemporaryDirectory() as folder:
         write(judgement, Path(folder))
         return package.Dataset.from_dir(dataset_dir=folder, dataset_type=package.types.FiftyOneDataset, name=name)
@@ -85,7 +86,7 @@ def to_dataset(judgement: Judgement, name: str | None = None) -> Any:
 
 def from_dataset(dataset: Any, labels: str | None = None) -> Judgement:
     """The labels of a dataset, or of a view of one, in FiftyOne."""
-    package = _package()
+    package = outside.package("fiftyone", NOT_HERE)
     with tempfile.TemporaryDirectory() as folder:
         dataset.export(export_dir=folder, dataset_type=package.types.FiftyOneDataset, export_media=False)
         return read(Path(folder), labels)
@@ -273,10 +274,3 @@ def _classes_of(metadata: dict[str, Any]) -> list[str]:
     info = metadata.get("info")
     found = metadata.get("default_classes") or (info.get("classes") if isinstance(info, dict) else None)
     return list(dict.fromkeys(listed(found, "metadata.json, classes"))) if found else []
-
-
-def _package() -> Any:
-    try:
-        return import_module("fiftyone")
-    except ImportError as error:
-        raise InputError("FiftyOne is not installed: pip install fiftyone; or write a folder for it.") from error

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bomd import outside
 from bomd.errors import InputError
 from bomd.exchange import parquet
 from bomd.exchange.documents import checked, field, listed
@@ -31,7 +31,7 @@ IDS = ("id", "image_id", "file_name", "path")
 
 def to_dataset(judgement: Judgement) -> Any:
     """A `datasets.Dataset`, which needs the package; `cast_column("path", datasets.Image())` then shows the images."""
-    package = _package()
+    package = outside.package("datasets", "Hugging Face datasets is not installed: pip install 'bomd[exchange]'.")
     columns = _columns(judgement)
     return package.Dataset.from_dict(columns, package.Features.from_dict(_features(columns, judgement.given.classes)))
 
@@ -134,10 +134,3 @@ def _chosen(cells: Any, names: Sequence[str], where: str) -> list[list[str]]:
     if wrong:
         raise InputError(f"{where}, 'labels': there is no class number {wrong[0]}.")
     return [[names[cell] for cell in numbers]]
-
-
-def _package() -> Any:
-    try:
-        return import_module("datasets")
-    except ImportError as error:
-        raise InputError("Hugging Face datasets is not installed: pip install 'bomd[exchange]'.") from error

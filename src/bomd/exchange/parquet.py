@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from bomd import outside
 from bomd.data.datasets.folder import CLASSES
 from bomd.errors import InputError
 from bomd.exchange.documents import listed, read_bytes
@@ -65,10 +66,7 @@ def load(path: Path) -> Any:
 
 def arrow_package() -> Any:
     """pyarrow, which is optional."""
-    try:
-        return import_module("pyarrow")
-    except ImportError as error:
-        raise InputError("Parquet needs pyarrow: pip install 'bomd[parquet]'.") from error
+    return outside.package("pyarrow", "Parquet needs pyarrow: pip install 'bomd[parquet]'.")
 
 
 def _one_line(error: Exception) -> str:
