@@ -163,6 +163,13 @@ def remember_images(run: Run, store: Path, size: int, state: str) -> None:
     write_json(run.directory / "images.json", {"store": place, "size": size, "fingerprint": state})
 
 
+def run_of_audit(place: Path) -> Path | None:
+    """The latest run of an audit's folder; None for any other folder, or where it was taken away."""
+    facts = read_json(place / "audit.json") if (place / "audit.json").is_file() else None
+    run = place / str(facts.get("run")) if isinstance(facts, dict) else place
+    return run if run != place and run.is_dir() and run.resolve().is_relative_to(place.resolve()) else None
+
+
 def find(places: list[Path]) -> list[Run]:
     """The finished runs in these run directories, or anywhere below these folders."""
     found = []

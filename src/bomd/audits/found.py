@@ -9,11 +9,9 @@ import numpy as np
 import pandas as pd
 
 from bomd.audits import show
-from bomd.audits.columns import LAST, cells, names
-from bomd.audits.doubtful import doubtful_labels
-from bomd.data.store import Store, open_store
-from bomd.experiments.records import LabelRecord
-from bomd.files import read_json
+from bomd.audits.columns import LAST, cells, doubtful_labels, names
+from bomd.data.store import Store
+from bomd.experiments.records import LabelRecord, store_of
 from bomd.runs import Run
 from bomd.tables import Flags, LabelTable, Opinion
 
@@ -68,8 +66,7 @@ class Audit:
 
     def store(self) -> Store:
         """The packed images."""
-        facts = read_json(self.run.directory / "images.json")
-        return open_store(self.run.directory / facts["store"], expected=facts.get("fingerprint"))
+        return store_of(self.run.directory)
 
     def show(self, count: int = 10) -> show.Suspects:
         """The most suspect images: pictures in a notebook, lines elsewhere."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import typing
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,7 +103,7 @@ def verify(
     read: Callable[..., LabelTable],
     root: Path,
     *,
-    splits: Sequence[str] | None = None,
+    splits: Sequence[str],
     declared: Mapping[str, Mapping[str, int]] | None = None,
     deep: bool = False,
     workers: int | None = None,
@@ -117,13 +116,12 @@ def verify(
 
     Args:
         read: The reader of the dataset, `read(root, split, ...)`.
-        splits: Which splits; by default all that the reader knows, apart from "all".
     """
     if "classes" in inspect.signature(read).parameters:
         options = {"classes": "native", **options}
     tables: dict[str, LabelTable] = {}
     checks: list[Check] = []
-    for split in splits or _splits(read):
+    for split in splits:
         table, fault = _read(read, root, split, options)
         tables.update({split: table} if table is not None else {})
         checks += [fault] if fault is not None else []
@@ -156,13 +154,6 @@ def verify_tables(
     if declared:
         checks.append(_against_declared(tables, counts, declared))
     return Verification((*checks, *_files(tables, deep, workers)), tuple(counts))
-
-
-def _splits(read: Callable[..., LabelTable]) -> list[str]:
-    hint = typing.get_type_hints(read).get("split")
-    if typing.get_origin(hint) is Literal:
-        return [split for split in typing.get_args(hint) if split != "all"] or ["all"]
-    return [str(inspect.signature(read).parameters["split"].default)]
 
 
 def _read(

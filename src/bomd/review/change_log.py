@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +10,7 @@ from numpy.typing import NDArray
 
 from bomd.audits.columns import joined
 from bomd.clean.vote import vote
-from bomd.data.cells import harmless
+from bomd.data.cells import csv_text
 from bomd.experiments.records import LabelRecord, patients_of
 from bomd.review.decisions import JUDGEMENTS, Event
 from bomd.review.export import Reviewed, label_cells
@@ -82,11 +80,7 @@ def change_log(record: LabelRecord, reviewed: Reviewed, standing: Mapping[str, M
 
 def as_log(entries: Sequence[Entry]) -> str:
     """The log as a table; what a spreadsheet would run as a formula has an apostrophe before it."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([harmless(cell) for cell in entry.cells()] for entry in entries)
-    return stream.getvalue()
+    return csv_text([COLUMNS, *(entry.cells() for entry in entries)])
 
 
 def _evidence(record: LabelRecord, row: int, column: int, share: float) -> str:

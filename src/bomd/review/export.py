@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +13,7 @@ from bomd import progress
 from bomd.audits import kept
 from bomd.audits.columns import joined
 from bomd.audits.rewrite import as_decided, rewrite
-from bomd.data.cells import harmless
+from bomd.data.cells import csv_text
 from bomd.data.datasets.corrected import DETAILS, Corrections, details_beside, details_text, read_details
 from bomd.errors import InputError
 from bomd.experiments.records import load_record, patients_of
@@ -117,13 +115,8 @@ def as_table(reviewed: Reviewed, own: kept.Kept | None) -> str:
     header = [*(PLACES if patients is not None else PLACES[:1]), *labels.classes]
     if len(set(header)) < len(header):
         raise InputError("A class has the name of another column of the reviewed labels: rename the class.")
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([harmless(name) for name in header])
-    for row, values in enumerate(labels.values):
-        places = [str(labels.ids[row]), *([] if patients is None else [str(patients[row])])]
-        writer.writerow([*map(harmless, places), *label_cells(values)])
-    return stream.getvalue()
+    names = zip(*(column.tolist() for column in (labels.ids, patients) if column is not None), strict=True)
+    return csv_text([header, *([*own, *label_cells(row)] for own, row in zip(names, labels.values, strict=True))])
 
 
 def as_details(reviewed: Reviewed, earlier: Path | None = None) -> str:
