@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from bomd.audits import show
-from bomd.audits.columns import LAST, cells, doubtful_labels, names
+from bomd.audits.columns import LAST, cells, names
+from bomd.audits.doubtful import doubtful_labels
 from bomd.data.store import Store
 from bomd.experiments.records import LabelRecord, store_of
 from bomd.runs import Run

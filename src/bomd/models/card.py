@@ -11,6 +11,7 @@ from typing import Any
 
 from bomd.config import Config
 from bomd.runs import version_of
+from bomd.saved import mapped
 
 FIT = ("backbone", "weights", "epochs", "batch", "augment", "select")  # settings worth a line
 
@@ -198,8 +199,8 @@ def _plain(value: Any) -> str:
 
 def _without_paths(values: Any) -> Any:
     """Settings without the folders of the machine: of a path in a value only the last part stays, and no `root`."""
-    if isinstance(values, Mapping):
-        return {key: _without_paths(value) for key, value in values.items() if key != "root"}
-    if isinstance(values, list | tuple):
-        return [_without_paths(value) for value in values]
-    return PurePath(values.replace("\\", "/")).name if isinstance(values, str) else values
+
+    def last_part(value: Any) -> Any:
+        return PurePath(value.replace("\\", "/")).name if isinstance(value, str) else value
+
+    return mapped(values, last_part, lambda key: key != "root")
