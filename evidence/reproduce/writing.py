@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from bomd.files import read_json, replacing, write_json, write_text
-from bomd.reports.sheet import Sheet, escape, markdown_table, show, to_csv
-from evidence.reproduce.artefact import Drawing
+from bomd.reports.sheet import escape, markdown_table, show, to_csv
+from evidence.reproduce.artefact import Drawing, Sheet
 
 INDEX = "index.json"
 PIXELS = 200  # dots per inch of a PNG

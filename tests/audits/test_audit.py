@@ -14,7 +14,8 @@ from PIL import Image
 
 from bomd.audits.arrays import read_rates
 from bomd.audits.audit import audit
-from bomd.audits.doubtful import doubtful_labels, names
+from bomd.audits.columns import names
+from bomd.audits.doubtful import doubtful_labels
 from bomd.audits.example import write_example
 from bomd.audits.found import Audit
 from bomd.audits.plan import complete, plan

@@ -868,10 +868,12 @@ def test_paired_difference_by_hand() -> None:
         np.asarray(["a", "b", "c", "d"]), ("Mass",), [[1], [0], [1], [0]], patients=np.asarray(list("ppqq"))
     )
     right, wrong = truth.replace(truth.values), truth.replace(1 - truth.values)
-    assert paired.difference(truth, right, wrong) == (1.0, 1.0, 1.0)
-    assert paired.difference(truth, right, right) == (0.0, 0.0, 0.0)
+    for other, gap in ((wrong, 1.0), (right, 0.0)):
+        found = paired.over_seeds(truth, [right], [other], draws=500)
+        assert found is not None
+        assert (found.difference, found.low, found.high) == (gap, gap, gap)
     nothing = truth.replace(np.ones((4, 1)))
-    assert paired.difference(nothing, right, wrong) is None
+    assert paired.over_seeds(nothing, [right], [wrong], draws=500) is None
 
 
 def test_thirty_methods_look_different() -> None:

@@ -40,25 +40,6 @@ class Mean:
 Cell = str | int | float | Mean | None
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """One table: strings and numbers as they are, for CSV; Markdown is written from the same cells.
-
-    Attributes:
-        name: Ends the names of its files.
-        title: A sentence that can stand above it.
-        notes: Lines below it; data, seeds, device and what is missing are added to them when it is written.
-        ours: Whether runs are behind it; the paper's own numbers have none.
-    """
-
-    name: str
-    title: str
-    heads: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    notes: Sequence[str] = ()
-    ours: bool = True
-
-
 def to_csv(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     """Numbers as they are, nothing for those that are unknown; a mean takes three columns."""
     spread = [any(isinstance(row[column], Mean) for row in rows) for column in range(len(heads))]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from bomd.measure.significance import Sample
-from bomd.reports.sheet import Mean, Sheet, to_csv
-from evidence.reproduce.artefact import Drawing
+from bomd.reports.sheet import Mean, to_csv
+from evidence.reproduce.artefact import Drawing, Sheet
 from evidence.reproduce.writing import latex, read_index, stem_of, to_latex, to_markdown, write
 
 SHEET = Sheet(
