@@ -21,7 +21,7 @@ from bomd.runs import Run
 from bomd.saved import mapped, read_as
 
 PARTS = ("config", "result", "environment")
-INTERVALS = ("auc_low", "auc_high", "ap_low", "ap_high", "draws")  # of single classes: half of a record, kept in its run
+INTERVALS = ("auc_low", "auc_high", "ap_low", "ap_high", "draws")  # of single classes: half of a record
 
 
 @dataclass(frozen=True)
