@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from bomd import sources
-from bomd.methods import METHODS
+from bomd.describe import contrast, descriptors
+from bomd.methods import METHODS, nvum
+from bomd.methods.fitted import made_by
 from bomd.sources import code_of
 
 SOURCE = Path(sources.__file__).parent
@@ -103,6 +105,33 @@ def test_cleaning_concerns_those_who_clean(edited: Edit) -> None:
     assert "bomd-plus" in found
     assert not found & {"bce", "elr", "folds", "plain", "pixels"}
     assert "bomd" in changed(edited("clean/relabel.py", "", "EXTRA = 1\n"))
+
+
+STAGES = {
+    "descriptors": made_by(descriptors.DescriptorLearner, descriptors.extract),
+    "contrast": made_by(contrast.ContrastLearner, contrast.keep_features),
+    "nvum": made_by(nvum.Nvum, nvum.keep_features),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "trained_anew"),
+    [
+        ("clean/relabel.py", set()),
+        ("clean/detect.py", set()),
+        ("methods/bomd.py", set()),
+        ("describe/ranking.py", {"descriptors"}),
+        ("describe/contrast.py", {"contrast"}),
+        ("methods/nvum.py", {"nvum"}),
+        ("methods/fitted.py", set(STAGES)),
+        ("learn/engine.py", set(STAGES)),
+    ],
+)
+def test_networks_that_describe_are_trained_anew_for_their_own_code_alone(
+    edited: Edit, name: str, trained_anew: set[str]
+) -> None:
+    copy = edited(name, "", "EXTRA = 1\n")
+    assert {stage for stage, by in STAGES.items() if code_of(*by, package=copy) != code_of(*by)} == trained_anew
 
 
 @pytest.mark.parametrize("name", ["learn/engine.py", "networks/dense.py", "data/augment.py", "seeds.py"])

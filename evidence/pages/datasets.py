@@ -27,9 +27,10 @@ from bomd import progress
 from bomd.data.chosen import PLACES, count_labels
 from bomd.data.datasets import DATASETS, mixture
 from bomd.data.datasets.classes import SYNONYMS
-from bomd.data.datasets.declared import COMPARISONS, OPTIONS
+from bomd.data.datasets.declared import OPTIONS
 from bomd.files import write_text
 from evidence import DOCS, RESULTS
+from evidence.pages.comparisons import COMPARISONS
 
 PAGE = DOCS / "datasets.md"
 COUNTS = RESULTS / "dataset_counts.csv"

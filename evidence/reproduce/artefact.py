@@ -12,11 +12,30 @@ from bomd.errors import InputError
 from bomd.experiments.identity import identity
 from bomd.experiments.recorded import Record
 from bomd.methods import METHODS
-from bomd.reports.sheet import Sheet
+from bomd.reports.sheet import Cell
 from bomd.runs import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One table: strings and numbers as they are, for CSV; Markdown is written from the same cells.
+
+    Attributes:
+        name: Ends the names of its files.
+        title: A sentence that can stand above it.
+        notes: Lines below it; data, seeds, device and what is missing are added to them when it is written.
+        ours: Whether runs are behind it; the paper's own numbers have none.
+    """
+
+    name: str
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    notes: Sequence[str] = ()
+    ours: bool = True
 
 
 class UnsuitableError(InputError):

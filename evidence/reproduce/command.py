@@ -31,16 +31,19 @@ def reproduce(
     from_records: bool,
 ) -> bool:
     """False where a run failed or nothing could be made. The arguments are the options of the command."""
-    setting = Setting(recipe, seeds, overrides)
-    place = Place.of(setting, runs, results)
     if not (names or show):
         raise InputError("Name a table or figure, or all. See: bomd reproduce --list")
-    made, failed = Made(), {}
     chosen = choose(names or [ALL])
+    if show and not planning:  # at once: neither plans nor records are looked at
+        Console().print(_overview(chosen))
+        return True
+    setting = Setting(recipe, seeds, overrides)
+    place = Place.of(setting, runs, results)
+    made, failed = Made(), {}
     plans = plan(chosen, setting, made)
     found = gather(plans, setting, place)
     if show:
-        Console().print(_overview(chosen, found, f"Recipe {recipe}, records in {place.records}"))
+        Console().print(_overview(chosen, found, title=f"Recipe {recipe}, records in {place.records}"))
         return True
     if planning:
         _print_plan(found, jobs, Console())
@@ -60,15 +63,19 @@ def reproduce(
     return bool(made.files) and not failed
 
 
-def _overview(artefacts: Sequence[Artefact], found: Mapping[str, Material], title: str) -> Table:
+def _overview(
+    artefacts: Sequence[Artefact], found: Mapping[str, Material] | None = None, title: str | None = None
+) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, title=title)
     table.add_column("name", no_wrap=True)
-    for heading in ("runs", "recorded"):
+    for heading in () if found is None else ("runs", "recorded"):
         table.add_column(heading, justify="right")
     table.add_column("what it is, and its label in the paper")
     for artefact in artefacts:
-        material = found.get(artefact.name)
-        counts = ["not for it", ""] if material is None else [str(len(material.planned)), str(len(material.done))]
+        counts = []
+        if found is not None:
+            material = found.get(artefact.name)
+            counts = ["not for it", ""] if material is None else [str(len(material.planned)), str(len(material.done))]
         table.add_row(artefact.name, *counts, Text.assemble(artefact.what, " ", (artefact.paper, "dim")))
     return table
 

@@ -12,8 +12,8 @@ from bomd.errors import InputError
 from bomd.experiments.plan import configure
 from bomd.measure.significance import Sample
 from bomd.recipes import find_recipe
-from bomd.reports.sheet import Cell, Mean, Sheet
-from evidence.reproduce.artefact import Setting, key_of
+from bomd.reports.sheet import Cell, Mean
+from evidence.reproduce.artefact import Setting, Sheet, key_of
 
 FILE = Path(__file__).with_name("paper.csv")
 RUNS = 3  # behind each mean with a spread; a number without one is taken for a single run

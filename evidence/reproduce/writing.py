@@ -7,12 +7,32 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from bomd.files import read_json, replacing, write_json, write_text
-from bomd.reports.sheet import Sheet, escape, to_csv, to_latex, to_markdown
-from evidence.reproduce.artefact import Drawing
+from bomd.reports.sheet import escape, markdown_table, show, to_csv
+from evidence.reproduce.artefact import Drawing, Sheet
 
 INDEX = "index.json"
 PIXELS = 200  # dots per inch of a PNG
 FORMS = (".csv", ".md", ".tex", ".svg", ".png")
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "−": "$-$",
+    "–": "--",
+    "—": "---",
+    "…": r"\ldots{}",
+    **{character: "\\" + character for character in "&%$#_"},
+}
 
 
 def write(
@@ -89,3 +109,40 @@ def _described(one: Drawing, facts: Sequence[str], stem: str) -> str:
     notes = [f"- {escape(note)}" for note in (*one.numbers.notes, *facts)]
     picture = f"![{escape(alternative)}]({stem}.svg)"
     return "\n".join([picture, "", escape(one.caption), "", *notes, ""])
+
+
+def to_markdown(sheet: Sheet, facts: Sequence[str] = ()) -> str:
+    """A sheet with its title and notes."""
+    notes = [f"- {escape(note)}" for note in (*sheet.notes, *facts)]
+    return "\n".join([f"**{escape(sheet.title)}**", "", markdown_table(sheet.heads, sheet.rows), *notes, ""])
+
+
+def to_latex(sheet: Sheet, facts: Sequence[str] = (), label: str = "") -> str:
+    """A floating table for `booktabs` and `graphicx`, no wider than the text."""
+    columns = "l" + "r" * (len(sheet.heads) - 1)
+    body = [" & ".join(latex(show(cell)) for cell in row) + r" \\" for row in sheet.rows]
+    notes = " ".join(latex(note) for note in (*sheet.notes, *facts))
+    return "\n".join(
+        [
+            r"\begin{table}[t]",
+            r"  \centering",
+            rf"  \caption{{{latex(sheet.title)}}}",
+            rf"  \label{{tab:{label}}}",
+            r"  \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+            rf"  \begin{{tabular}}{{{columns}}}",
+            r"    \toprule",
+            "    " + " & ".join(latex(head) for head in sheet.heads) + r" \\",
+            r"    \midrule",
+            *(f"    {line}" for line in body),
+            r"    \bottomrule",
+            r"  \end{tabular}}",
+            rf"  \par\smallskip{{\footnotesize {notes}\par}}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def latex(text: str) -> str:
+    """Plain text as LaTeX source."""
+    return "".join(LATEX.get(character, character) for character in text)

@@ -35,11 +35,12 @@ from bomd.data.datasets import folder
 from bomd.data.noise import NOISES
 from bomd.data.split import split_by_patient
 from bomd.data.store import pack
-from bomd.experiments.experiment import BEFORE_NOISE, run
+from bomd.experiments.experiment import run
 from bomd.experiments.noise_names import noise_name
 from bomd.files import read_arrays, write_text
 from bomd.learn.learner import prepare
 from bomd.measure.metrics import classification
+from bomd.measure.result import BEFORE_NOISE
 from bomd.methods import METHODS
 from bomd.methods.bomd_plus import WORTH_SOFTENING, worth_softening
 from bomd.networks.backbone import build

@@ -16,15 +16,15 @@ from pathlib import Path
 import numpy as np
 
 from bomd.data.datasets import phantom
-from bomd.data.datasets.nih_boxes import read_boxes
 from bomd.data.images import read_image
 from bomd.errors import InputError
 from bomd.files import write_text
-from bomd.measure.pointing import Point, point, summarise
 from bomd.models.heatmap import heat_maps
 from bomd.models.model import Model, load
 from bomd.pretrain.teach import THERE
 from bomd.reports.sheet import rows_to_csv
+from evidence.studies.nih_boxes import read_boxes
+from evidence.studies.pointing_game import Point, point, summarise
 
 SEED = 1  # phantoms of other patients than those of starts and of the demo
 

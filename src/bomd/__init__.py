@@ -7,25 +7,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
-    from bomd.audits.audit import audit
-    from bomd.clean.calibrate import calibrate
-    from bomd.clean.detect import detect, scores_of
-    from bomd.clean.graph import nearest_images
-    from bomd.clean.heads import cross_fit_heads
-    from bomd.clean.neighbours import Neighbours
-    from bomd.clean.opinion import form_opinion
-    from bomd.clean.posterior import judge
-    from bomd.clean.rates import estimate_rates
-    from bomd.clean.relabel import relabel
-    from bomd.clean.vote import vote
-    from bomd.config import Config
-    from bomd.describe.labelspace import embed
-    from bomd.describe.ranking import ranking_loss
-    from bomd.errors import InputError
-    from bomd.experiments.experiment import run
-    from bomd.models.model import load
-    from bomd.reports.report import write_report
-    from bomd.tables import Descriptors, Flags, LabelTable, Opinion
+    from bomd.audits.audit import audit as audit
+    from bomd.clean.calibrate import calibrate as calibrate
+    from bomd.clean.detect import detect as detect
+    from bomd.clean.detect import scores_of as scores_of
+    from bomd.clean.graph import nearest_images as nearest_images
+    from bomd.clean.heads import cross_fit_heads as cross_fit_heads
+    from bomd.clean.neighbours import Neighbours as Neighbours
+    from bomd.clean.opinion import form_opinion as form_opinion
+    from bomd.clean.posterior import judge as judge
+    from bomd.clean.rates import estimate_rates as estimate_rates
+    from bomd.clean.relabel import relabel as relabel
+    from bomd.clean.vote import vote as vote
+    from bomd.config import Config as Config
+    from bomd.describe.labelspace import embed as embed
+    from bomd.describe.ranking import ranking_loss as ranking_loss
+    from bomd.errors import InputError as InputError
+    from bomd.experiments.experiment import run as run
+    from bomd.models.model import load as load
+    from bomd.reports.report import write_report as write_report
+    from bomd.tables import Descriptors as Descriptors
+    from bomd.tables import Flags as Flags
+    from bomd.tables import LabelTable as LabelTable
+    from bomd.tables import Opinion as Opinion
 
 # Where each public name lives; nothing is imported before it is used, so that `import bomd` stays instant.
 _PLACES = {
@@ -56,31 +60,7 @@ _PLACES = {
 
 _COMPUTING = ("audit", "load", "nearest_images", "ranking_loss", "run")  # PyTorch is loaded with these
 
-__all__ = [
-    "Config",
-    "Descriptors",
-    "Flags",
-    "InputError",
-    "LabelTable",
-    "Neighbours",
-    "Opinion",
-    "audit",
-    "calibrate",
-    "cross_fit_heads",
-    "detect",
-    "embed",
-    "estimate_rates",
-    "form_opinion",
-    "judge",
-    "load",
-    "nearest_images",
-    "ranking_loss",
-    "relabel",
-    "run",
-    "scores_of",
-    "vote",
-    "write_report",
-]
+__all__ = sorted(_PLACES)
 
 
 def __getattr__(name: str) -> Any:

@@ -109,7 +109,6 @@ def load(path: Path, methods: Collection[str], overrides: Sequence[str] = ()) ->
     """Read a TOML recipe.
 
     Args:
-        path: The recipe.
         methods: Names of the known methods, each of which may have a table of its own.
         overrides: "key=value" with a dotted key, the value written as in TOML; plain words need no quotes.
     """
@@ -178,6 +177,14 @@ def _check_ranges(config: Config, where: str) -> None:
     for name, (value, lowest) in smallest.items():
         if value < lowest:
             raise InputError(f"{where}: {name} must be at least {lowest}, not {value:g}.")
+
+
+def overridden(texts: Sequence[str] | None) -> dict[str, Any]:
+    """Settings of their own from any number of "key=value"."""
+    values: dict[str, Any] = {}
+    for text in texts or ():
+        override(values, text)
+    return values
 
 
 def override(values: dict[str, Any], text: str) -> None:

@@ -232,11 +232,16 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise InputError(f"Cannot read {path}: {error}.") from error
 
 
+def write_array(path: Path, values: NDArray[Any]) -> None:
+    """Save one array of float32 as `.npy`."""
+    with replacing(path) as temporary, temporary.open("wb") as stream:
+        np.save(stream, values.astype(np.float32, copy=False), allow_pickle=False)
+
+
 def read_array(path: Path, *, mapped: bool = False) -> NDArray[Any]:
     """One array of a `.npy` file; nothing is ever unpickled.
 
     Args:
-        path: The file.
         mapped: Leave it on disk and read what is used.
     """
     try:

@@ -1,4 +1,4 @@
-"""Code of one's own, named `package.module:name`: a method or a logger that is no part of this package."""
+"""Code that is no part of this package: optional packages, and one's own methods and loggers, `package.module:name`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ def find(text: str, what: str) -> Any:
     """Import what a text names, from what is installed or from the working directory.
 
     Args:
-        text: `package.module:name`.
         what: A word for errors, such as "method".
     """
     _look_here()
@@ -33,6 +32,14 @@ def find(text: str, what: str) -> Any:
             f"Cannot import {what} {text!r}: {error}. Write it as package.module:name, of a package that is installed "
             "or lies in the working directory."
         ) from error
+
+
+def package(name: str, remedy: str) -> Any:
+    """An optional package, or one line that says how to get it."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise InputError(remedy) from error
 
 
 def file_of(module: str) -> Path | None:

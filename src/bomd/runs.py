@@ -19,7 +19,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -36,7 +36,6 @@ from bomd.sources import code_of
 
 FORMAT = 1  # raised whenever a file in a run or stage directory changes its meaning
 
-Shape = Mapping[str, tuple[type, ...]]  # types that entries of a file may have
 Data = dict[str, dict[str, Any]]  # name of a set -> fingerprints of its "labels", "files" and packed "images"
 
 _at_once = 1
@@ -70,11 +69,10 @@ class Run:
 
     def config(self) -> dict[str, Any]:
         """Every resolved setting, as saved."""
-        path = self.directory / "config.json"
         config = self.saved().get("config")
         if not isinstance(config, dict):
-            raise InputError(f"{path} is damaged: it holds no settings. Run it again.")
-        return _shaped(config, CONFIG_SHAPE, path)
+            raise InputError(f"{self.directory / 'config.json'} is damaged: it holds no settings. Run it again.")
+        return config
 
     def data(self) -> Data | None:
         """The state of labels and images that it was made from; None for a run that does not say."""
@@ -87,22 +85,15 @@ class Run:
         return str(self.saved().get("code"))
 
     def result(self) -> dict[str, Any]:
+        """What came of it, as saved; `bomd.experiments.recorded.Record` has it by name and type."""
         self.config()
         if not self.finished:
             raise InputError(f"{self.directory} has no result.json: the run is not finished. Run it again.")
-        path = self.directory / "result.json"
-        result = _shaped(_read_table(path), RESULT_SHAPE, path)
-        for part, kind in (("images", int), ("flagged", int), ("tests", dict)):
-            entries = result.get(part) or {}
-            _shaped(entries, dict.fromkeys(entries, (kind,)), path)
-        for scores in result.get("tests", {}).values():
-            _shaped(scores, SCORES_SHAPE, path)
-        return result
+        return _read_table(self.directory / "result.json")
 
     def environment(self) -> dict[str, Any]:
         """Where and how it was made."""
-        path = self.directory / "environment.json"
-        return _shaped(_read_table(path), {"device": (str,), "versions": (dict,)}, path)
+        return _read_table(self.directory / "environment.json")
 
 
 def _read_table(path: Path) -> dict[str, Any]:
@@ -113,41 +104,10 @@ def _read_table(path: Path) -> dict[str, Any]:
     return found
 
 
-# What readers of a run rely on. A run may come from another version or from somebody else, and lack some of it.
-_NUMBER, _TABLE_OR_NONE = (int, float, type(None)), (dict, type(None))
-CONFIG_SHAPE: Shape = {
-    **dict.fromkeys(("name", "method"), (str,)),
-    **dict.fromkeys(("train", "test", "noise", "settings", "fit", "images", "device"), (dict,)),
-    "seed": (int,),
-}
-RESULT_SHAPE: Shape = {
-    **dict.fromkeys(("name", "method"), (str,)),
-    **dict.fromkeys(("tests", "images"), (dict,)),
-    **dict.fromkeys(("flagged", "detection", "labels", "votes", "space"), _TABLE_OR_NONE),
-    **dict.fromkeys(("seconds", "images_presented", "seed"), _NUMBER),
-    "notes": (list,),
-    "composition": (list, type(None)),
-}
-SCORES_SHAPE: Shape = {
-    **dict.fromkeys(("mean_auc", "mean_auc_low", "mean_auc_high"), _NUMBER),
-    **dict.fromkeys(("classes", "averaged", "left_out"), (list,)),
-}
-
-
-def _shaped(found: dict[str, Any], shape: Shape, path: Path) -> dict[str, Any]:
-    """The same table if each of these entries, where it is there, has one of its types."""
-    for name, kinds in shape.items():
-        if name in found and not isinstance(found[name], kinds):
-            raise InputError(f"{path} is damaged: {name!r} is a {type(found[name]).__name__}. Run it again.")
-    return found
-
-
 def locate(root: Path, config: Config, data: Data | None = None) -> Run:
     """The directory of a run, whether it exists or not; the same settings and data always give the same one.
 
     Args:
-        root: Of all runs.
-        config: All settings.
         data: The state of labels and images. Where the settings have a finished run already that was made from
             another state, this one gets a directory of its own. Without it: the finished run that was asked for last.
     """
@@ -201,6 +161,13 @@ def remember_images(run: Run, store: Path, size: int, state: str) -> None:
     """Write down where the packed images of a run are, and which they are, for those who look at them later."""
     place = os.path.relpath(store.resolve(), run.directory.resolve())
     write_json(run.directory / "images.json", {"store": place, "size": size, "fingerprint": state})
+
+
+def run_of_audit(place: Path) -> Path | None:
+    """The latest run of an audit's folder; None for any other folder, or where it was taken away."""
+    facts = read_json(place / "audit.json") if (place / "audit.json").is_file() else None
+    run = place / str(facts.get("run")) if isinstance(facts, dict) else place
+    return run if run != place and run.is_dir() and run.resolve().is_relative_to(place.resolve()) else None
 
 
 def find(places: list[Path]) -> list[Run]:
@@ -278,7 +245,6 @@ class Stages:
         """Hold the stage that these inputs determine; a second process waits until it is finished.
 
         Args:
-            name: In words.
             inputs: All that its result depends on beside the code.
             by: The modules that compute it, where several methods share it.
         """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import typing
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType
 from typing import Any, TypeVar
@@ -30,7 +31,6 @@ def read_as(kind: type[T], found: Any, file: object) -> T:
 
     Args:
         kind: The dataclass; its type hints say what fits.
-        found: As read from the file.
         file: Named by errors, which say in one line what is wrong where.
     """
     try:
@@ -38,6 +38,13 @@ def read_as(kind: type[T], found: Any, file: object) -> T:
     except _Misfit as misfit:
         raise InputError(f"{file} is damaged: {misfit}. Run it again.") from None
     return whole
+
+
+def mapped(value: Any, leaf: Callable[[Any], Any], keep: Callable[[str], bool] = lambda key: True) -> Any:
+    """The same nested tables and lists with other values in them; entries whose key is not kept are left out."""
+    if isinstance(value, Mapping):
+        return {key: mapped(item, leaf, keep) for key, item in value.items() if keep(str(key))}
+    return [mapped(item, leaf, keep) for item in value] if isinstance(value, list | tuple) else leaf(value)
 
 
 class _Misfit(Exception):  # noqa: N818 - it becomes an InputError, which names the file

@@ -27,7 +27,6 @@ def code_of(*modules: str, package: Path = _PACKAGE) -> str:
     Args:
         modules: Their full names; of those from outside this package the file itself counts, and what it imports
             from this package.
-        package: The folder of this package.
     """
     found: dict[str, str] = {}
     left = list(modules)

@@ -48,7 +48,6 @@ def for_worker(share: int, environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of a process that shares the machine with others: never more threads than its share of cores.
 
     Args:
-        share: Cores of its own.
         environment: What it would inherit; fewer threads than its share, and ways of waiting, stay as they are there.
     """
     wanted = settings(share)

@@ -20,6 +20,8 @@ from bomd.data.verify import SAMPLE, Check, Verification, verify, verify_tables
 from bomd.errors import InputError
 from bomd.tables import NO_FINDING, LabelTable
 
+BOTH = ("train", "test")
+
 REAL = Path(__file__).parents[2] / "../shared/data"
 CLASSES = ("Mass", "Nodule", NO_FINDING)
 
@@ -336,7 +338,7 @@ def reader(tables: Tables) -> Callable[..., LabelTable]:
 
 
 def test_reader_of_a_sound_set(sound: Tables, tmp_path: Path) -> None:
-    verification = verify(reader(sound), tmp_path, declared={"test": {"images": 4}})
+    verification = verify(reader(sound), tmp_path, splits=BOTH, declared={"test": {"images": 4}})
     assert verification.ok
     assert {count.split for count in verification.counts} == {"train", "test"}
     assert {count.split for count in verify(reader(sound), tmp_path, splits=["test"]).counts} == {"test"}
@@ -344,12 +346,12 @@ def test_reader_of_a_sound_set(sound: Tables, tmp_path: Path) -> None:
 
 def test_images_that_a_reader_does_not_find_are_named(sound: Tables, tmp_path: Path) -> None:
     Path(sound["test"].paths[2]).unlink()
-    assert found(verify(reader(sound), tmp_path), "images").offenders == ("test2.png",)
+    assert found(verify(reader(sound), tmp_path, splits=BOTH), "images").offenders == ("test2.png",)
 
 
 def test_split_without_any_image_is_still_checked_as_labels(sound: Tables, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "test")
-    verification = verify(reader(sound), tmp_path)
+    verification = verify(reader(sound), tmp_path, splits=BOTH)
     assert found(verification, "test images").message == "4 images are not there."
     assert any("train 6, test 4" in check.message for check in verification.checks)
 
@@ -379,8 +381,8 @@ def test_nih_as_downloaded_passes_with_its_own_columns(tmp_path: Path) -> None:
     fake_nih(tmp_path / "nih", NIH_ROWS)
     declared = {"train": {"Consolidation": 1, "Mass": 1, "images": 2}, "test": {"Edema": 1, NO_FINDING: 1}}
     for deep in (False, True):
-        assert verify(nih.read, tmp_path / "nih", declared=declared, deep=deep, workers=1).ok
-    narrowed = verify(nih.read, tmp_path / "nih", classes="nih")
+        assert verify(nih.read, tmp_path / "nih", splits=BOTH, declared=declared, deep=deep, workers=1).ok
+    narrowed = verify(nih.read, tmp_path / "nih", splits=BOTH, classes="nih")
     assert "train 1, test 2" in narrowed.checks[0].message
 
 
@@ -394,21 +396,21 @@ def test_nih_as_downloaded_passes_with_its_own_columns(tmp_path: Path) -> None:
 )
 def test_faults_of_a_downloaded_set_are_named(tmp_path: Path, rows: list[Any], check: str, named: str) -> None:
     fake_nih(tmp_path / "nih", rows)
-    assert named in found(verify(nih.read, tmp_path / "nih"), check).message
+    assert named in found(verify(nih.read, tmp_path / "nih", splits=BOTH), check).message
 
 
 def test_image_unpacked_twice_and_one_missing_in_a_downloaded_set(tmp_path: Path) -> None:
     fake_nih(tmp_path / "nih", NIH_ROWS)
     folders = [tmp_path / "nih" / name / "images" for name in ("images_001", "images_002")]
     shutil.copy(folders[0] / "00000001_000.png", folders[1])
-    assert "00000001_000.png" in found(verify(nih.read, tmp_path / "nih"), "file names").message
+    assert "00000001_000.png" in found(verify(nih.read, tmp_path / "nih", splits=BOTH), "file names").message
     (folders[1] / "00000001_000.png").unlink()
     (folders[1] / "00000004_000.png").unlink()
-    assert found(verify(nih.read, tmp_path / "nih"), "images").offenders == ("00000004_000.png",)
+    assert found(verify(nih.read, tmp_path / "nih", splits=BOTH), "images").offenders == ("00000004_000.png",)
 
 
 def test_wrong_folder_is_one_line_per_split(tmp_path: Path) -> None:
-    verification = verify(nih.read, tmp_path)
+    verification = verify(nih.read, tmp_path, splits=BOTH)
     assert [check.name for check in verification.checks[:2]] == ["train labels", "test labels"]
     assert "Data_Entry_2017_v2020.csv" in verification.checks[0].message
     assert not verification.ok

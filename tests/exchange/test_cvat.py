@@ -96,7 +96,7 @@ def test_names_that_cannot_be_tags(name: str, tmp_path: Path) -> None:
         ("<a/>", "first element is 'a'"),
         ("<annotations/>", "names no image"),
         ('<annotations><image id="1"/></annotations>', "has no 'name'"),
-        ('<annotations><image name="a"/></annotations>', "names no label"),
+        ('<annotations><image name="a"/></annotations>', "names no class"),
         ('<annotations><image name="a"><tag label="x"/></image><image name="a"/></annotations>', "Duplicate id"),
         (
             '<annotations><image name="a"><tag label="bomd"><attribute name="given">{</attribute></tag></image>'

@@ -16,6 +16,7 @@ from bomd.errors import InputError
 from bomd.experiments import experiment
 from bomd.experiments.confirmed import after_noise, keep_confirmed
 from bomd.experiments.records import LabelRecord, load_predictions
+from bomd.measure.result import VALIDATION
 from bomd.methods import METHODS
 from bomd.methods.base import Prepared
 from bomd.runs import Run
@@ -82,7 +83,7 @@ def config(**changes: Any) -> Config:
 
 
 def held_out(run: Run) -> tuple[list[str], np.ndarray]:
-    truth = load_predictions(run.directory / "predictions.npz")[experiment.HELD_OUT][0]
+    truth = load_predictions(run.directory / "predictions.npz")[VALIDATION][0]
     return truth.ids.tolist(), truth.values
 
 
@@ -160,7 +161,7 @@ def test_what_was_confirmed_is_not_softened_in_training_either(tmp_path: Path) -
 
     def predictions(method: str, **train: str) -> np.ndarray:
         run = experiment.run(config(method=method, train={**PHANTOM, **train}), tmp_path)
-        return load_predictions(run.directory / "predictions.npz")[experiment.HELD_OUT][1].values
+        return load_predictions(run.directory / "predictions.npz")[VALIDATION][1].values
 
     plain, smoothed = predictions("bce"), predictions("ls")
     held = predictions("ls", labels_from=str(details))

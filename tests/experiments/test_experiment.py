@@ -15,6 +15,7 @@ from bomd.errors import InputError
 from bomd.experiments import experiment
 from bomd.experiments.noise import add_noise
 from bomd.experiments.records import LabelRecord, load_predictions
+from bomd.measure.result import VALIDATION
 from bomd.methods import METHODS
 from bomd.runs import Stages
 from bomd.tables import LabelTable
@@ -65,7 +66,7 @@ def test_other_seeds_hold_out_other_patients_and_all_methods_of_a_seed_the_same(
     held_out = []
     for method, seed in (("bce", 0), ("bce", 1), ("ls", 0)):
         run = experiment.run(config(method=method, seed=seed, **shared), tmp_path)
-        truth, _ = load_predictions(run.directory / "predictions.npz")[experiment.HELD_OUT]
+        truth, _ = load_predictions(run.directory / "predictions.npz")[VALIDATION]
         trained_on = LabelRecord.load(run.directory / "labels.npz").given
         assert len(truth) == pytest.approx(0.3 * 60, abs=2)
         assert not set(truth.groups) & set(trained_on.groups)

@@ -30,7 +30,7 @@ def test_equals_a_loop_over_images_and_classes() -> None:
     values[4, 0] = np.nan
     labels = LabelTable(np.arange(30).astype(str), ("A", "B"), values)
     found = measure_space(bags, vectors, labels)
-    for column, entry in enumerate(found["classes"]):
+    for column, entry in enumerate(found.classes):
         kept = [row for row in range(30) if not np.isnan(values[row, column])]
         each = {
             "nearest": [min(np.linalg.norm(v - vectors[column]) for v in bags[row]) for row in kept],
@@ -38,21 +38,21 @@ def test_equals_a_loop_over_images_and_classes() -> None:
             "cosine": [max(v @ vectors[column] / np.linalg.norm(v) for v in bags[row]) for row in kept],
         }
         has = values[kept, column] == 1
-        assert (entry["positives"], entry["negatives"]) == (has.sum(), (~has).sum())
+        assert (entry.positives, entry.negatives) == (has.sum(), (~has).sum())
         for kind, numbers in each.items():
             closer = np.array(numbers) * (1 if kind == "cosine" else -1)
-            assert entry[kind]["auroc"] == pytest.approx(roc_auc_score(has, closer))
-            assert entry[kind]["gap"] == pytest.approx(closer[has].mean() - closer[~has].mean(), abs=1e-5)
-            assert sum(entry[kind]["positive"]) == has.sum()
-            assert sum(entry[kind]["negative"]) == (~has).sum()
-            assert len(entry[kind]["positive"]) == len(found["edges"][kind]) - 1
+            assert getattr(entry, kind).auroc == pytest.approx(roc_auc_score(has, closer))
+            assert getattr(entry, kind).gap == pytest.approx(closer[has].mean() - closer[~has].mean(), abs=1e-5)
+            assert sum(getattr(entry, kind).positive) == has.sum()
+            assert sum(getattr(entry, kind).negative) == (~has).sum()
+            assert len(getattr(entry, kind).positive) == len(found.edges[kind]) - 1
 
 
 def test_a_class_that_nobody_has_gets_no_score() -> None:
     labels = LabelTable(np.array(["a", "b"]), ("A",), np.zeros((2, 1), dtype=np.float32))
     found = measure_space(np.ones((2, 1, 3), dtype=np.float32), np.ones((1, 3), dtype=np.float32), labels)
-    assert found["classes"][0]["nearest"]["auroc"] is None
-    assert found["classes"][0]["nearest"]["gap"] is None
+    nearest = found.to_dict()["classes"][0]["nearest"]
+    assert (nearest["auroc"], nearest["gap"]) == (None, None)
 
 
 def test_a_sample_is_small_and_keeps_rows_together(tmp_path: Path) -> None:

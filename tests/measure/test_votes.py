@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bomd.clean.graph import Neighbours
+from bomd.measure.result import Rates
 from bomd.measure.votes import count_votes, judge_votes, vote_quality
 from bomd.tables import LabelTable
 
@@ -16,11 +17,11 @@ def test_a_row_worked_out_by_hand() -> None:
     counts = np.array([[3, 1, 0]])
     given, clean = np.array([[1, 1, 0]], dtype=np.float32), np.array([[1, 0, 0]], dtype=np.float32)
     first, second, third, fourth = vote_quality(counts, given, clean, 4)
-    assert first["entry"]["micro"] == {"precision": None, "recall": 0.0}
-    assert second["entry"]["micro"] == third["entry"]["micro"] == {"precision": 1.0, "recall": 1.0}
-    assert first["positive"]["micro"] == {"precision": 0.5, "recall": 1.0}
-    assert fourth["positive"]["micro"] == {"precision": None, "recall": 0.0}
-    assert fourth["entry"]["micro"] == {"precision": 0.5, "recall": 1.0}
+    assert first.entry.micro.to_dict() == {"precision": None, "recall": 0.0}
+    assert second.entry.micro == third.entry.micro == Rates(1.0, 1.0)
+    assert first.positive.micro == Rates(0.5, 1.0)
+    assert fourth.positive.micro.to_dict() == {"precision": None, "recall": 0.0}
+    assert fourth.entry.micro == Rates(0.5, 1.0)
 
 
 def test_votes_are_counted_and_nobody_votes_for_nothing() -> None:
@@ -45,7 +46,7 @@ def test_equals_a_loop_over_labels() -> None:
                     old, true = given[row, column], clean[row, column]
                     if np.isnan(old) or np.isnan(true):
                         continue
-                    voted = counts[row, column] >= line["threshold"]
+                    voted = counts[row, column] >= line.threshold
                     flagged, wrong = (voted, true == 1) if kind == "positive" else (voted != (old == 1), old != true)
                     tally = [
                         tally[0] + bool(flagged and wrong),
@@ -54,11 +55,11 @@ def test_equals_a_loop_over_labels() -> None:
                     ]
                 whole = [a + b for a, b in zip(whole, tally, strict=True)]
                 each.append((tally[0] / tally[1], tally[0] / tally[2]))
-            micro, macro = line[kind]["micro"], line[kind]["macro"]
-            assert micro["precision"] == pytest.approx(whole[0] / whole[1])
-            assert micro["recall"] == pytest.approx(whole[0] / whole[2])
-            assert macro["precision"] == pytest.approx(np.mean([pair[0] for pair in each]))
-            assert macro["recall"] == pytest.approx(np.mean([pair[1] for pair in each]))
+            micro, macro = getattr(line, kind).micro, getattr(line, kind).macro
+            assert micro.precision == pytest.approx(whole[0] / whole[1])
+            assert micro.recall == pytest.approx(whole[0] / whole[2])
+            assert macro.precision == pytest.approx(np.mean([pair[0] for pair in each]))
+            assert macro.recall == pytest.approx(np.mean([pair[1] for pair in each]))
 
 
 def test_only_findings_of_rows_with_known_truth_are_judged() -> None:
@@ -74,9 +75,9 @@ def test_only_findings_of_rows_with_known_truth_are_judged() -> None:
     found = judge_votes(voters, given, clean, np.array([False, True, True]), seed=0)
     assert found is not None
     assert asked[0].tolist() == [1, 2]
-    assert (found["images"], found["neighbours"]) == (2, 2)
+    assert (found.images, found.neighbours) == (2, 2)
     # Both neighbours are image a, which has Mass: both rows are voted Mass, and one of them truly has it.
-    assert found["thresholds"][1]["positive"]["micro"] == {"precision": 0.5, "recall": 1.0}
+    assert found.thresholds[1].positive.micro == Rates(0.5, 1.0)
     assert judge_votes(voters, given, clean, np.zeros(3, dtype=np.bool_), seed=0) is None
 
 

@@ -17,6 +17,7 @@ from PIL import Image
 from bomd.config import parse
 from bomd.errors import InputError
 from bomd.learn.engine import prepare
+from bomd.measure.metrics import Classification, ClassScore
 from bomd.methods import METHODS
 from bomd.models import card, model
 from bomd.networks.architectures import ARCHITECTURES, make
@@ -208,15 +209,7 @@ def test_any_damage_to_the_description_gets_one_line_or_does_no_harm(tmp_path: P
     assert "\n" not in complaint
 
 
-RESULT = {
-    "south": {
-        "classes": [{"name": "Mass", "auc": 0.71239}, {"name": "Edema", "auc": None}],
-        "averaged": ["Mass"],
-        "mean_auc": 0.71239,
-        "mean_auc_low": 0.6,
-        "mean_auc_high": 0.8,
-    }
-}
+SCORES = Classification((ClassScore("Mass", auc=0.71239), ClassScore("Edema")), ("Mass",), {}, 0, 0.71239, 0.6, 0.8)
 
 
 def test_thresholds_metrics_and_facts_come_back_and_are_on_the_card(tmp_path: Path) -> None:
@@ -232,7 +225,7 @@ def test_thresholds_metrics_and_facts_come_back_and_are_on_the_card(tmp_path: Pa
         METHODS,
     )
     facts = card.facts_of(config, {"train": 3593, "south": 2000})
-    metrics = card.summarise(RESULT)
+    metrics = {"south": SCORES.brief()}
     assert metrics["south"] == {
         "mean_auc": 0.7124, "low": 0.6, "high": 0.8, "findings": 1, "auc": {"Mass": 0.7124, "Edema": None}
     }  # fmt: skip

@@ -626,6 +626,9 @@ def test_a_damaged_run_is_refused_and_the_old_report_survives(tmp_path: Path, da
     assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["report.html"]
 
 
+MEASURED = ("tests", "flagged", "composition", "detection", "labels", "votes", "space")
+
+
 @pytest.mark.parametrize(("truth", "flags"), [(True, True), (False, True), (True, False)])
 def test_what_an_experiment_measures_can_be_shown(tmp_path: Path, truth: bool, flags: bool) -> None:
     run = write_run(tmp_path / "runs", truth=truth, flags=flags)
@@ -633,14 +636,16 @@ def test_what_an_experiment_measures_can_be_shown(tmp_path: Path, truth: bool, f
     tables = load_predictions(run.directory / "predictions.npz")
     truths = {name: pair[0] for name, pair in tables.items()}
     measured = evaluate(record, truths, {name: pair[1] for name, pair in tables.items()}, minimum_positives=1)
-    write_json(run.directory / "result.json", run.result() | measured)
+    numbers = {name: value for name, value in measured.to_dict().items() if name in MEASURED}
+    write_json(run.directory / "result.json", run.result() | numbers)
     page = read([run], tmp_path / "report.html")
-    score = measured["tests"]["south"]
-    expected = f"{score['mean_auc']:.3f} ({score['mean_auc_low']:.3f}–{score['mean_auc_high']:.3f})"
+    score = measured.tests["south"]
+    expected = f"{score.mean_auc:.3f} ({score.mean_auc_low:.3f}–{score.mean_auc_high:.3f})"
     assert f"bomd reaches a mean AUC of {expected}" in page.text
     if truth and flags:
-        found = measured["detection"]
-        assert f"{found['auroc']:.3f} {found['auroc_by_count']:.3f}" in page.text
+        found = measured.detection
+        assert found is not None
+        assert f"{found.auroc:.3f} {found.auroc_by_count:.3f}" in page.text
 
 
 def as_audit(run: Run) -> Run:
@@ -863,10 +868,12 @@ def test_paired_difference_by_hand() -> None:
         np.asarray(["a", "b", "c", "d"]), ("Mass",), [[1], [0], [1], [0]], patients=np.asarray(list("ppqq"))
     )
     right, wrong = truth.replace(truth.values), truth.replace(1 - truth.values)
-    assert paired.difference(truth, right, wrong) == (1.0, 1.0, 1.0)
-    assert paired.difference(truth, right, right) == (0.0, 0.0, 0.0)
+    for other, gap in ((wrong, 1.0), (right, 0.0)):
+        found = paired.over_seeds(truth, [right], [other], draws=500)
+        assert found is not None
+        assert (found.difference, found.low, found.high) == (gap, gap, gap)
     nothing = truth.replace(np.ones((4, 1)))
-    assert paired.difference(nothing, right, wrong) is None
+    assert paired.over_seeds(nothing, [right], [wrong], draws=500) is None
 
 
 def test_thirty_methods_look_different() -> None:

@@ -266,13 +266,13 @@ def test_a_review_from_first_address_to_export(
     page.choose("filter-state", "undecided")
     page.wait(lambda: len(page.listed()) > 2, "list of undecided images")
     page.choose("filter-kind", "removed")
-    removing = [row for row in evidence.rows if evidence.removed[row].any()]
+    removing = [row for row in evidence.rows if evidence.record.removed[row].any()]
     wanted_ids = {str(evidence.record.given.ids[row]) for row in removing} - {first, second}
     page.wait(lambda: shows(page, wanted_ids), "list of images with removed labels")
     assert all("−" in line for line in page.listed("changes"))
-    column = int(evidence.removed[removing].sum(axis=0).argmax())
+    column = int(evidence.record.removed[removing].sum(axis=0).argmax())
     page.choose("filter-class", evidence.classes[column])
-    having = {str(evidence.record.given.ids[row]) for row in evidence.rows if evidence.removed[row, column]}
+    having = {str(evidence.record.given.ids[row]) for row in evidence.rows if evidence.record.removed[row, column]}
     page.wait(lambda: shows(page, having - {first, second}), "list of images that lose this finding")
     page.choose("filter-class", "any")
     page.choose("filter-kind", "any")
@@ -437,7 +437,7 @@ def test_the_order_follows_from_decisions_and_says_so(
         page.press("a" if place % 2 else "k")
         page.status("Saved")
     page.wait(lambda: f"by {FIRST} images" in page.at("learnt-note").text, "word on the update")
-    proposed = (evidence.added | evidence.removed)[:, evidence.record.given.findings].sum(axis=1)
+    proposed = (evidence.record.added | evidence.record.removed)[:, evidence.record.given.findings].sum(axis=1)
     rows = {
         action: [evidence.numbers[image] for image, event in standing(run, "Ada").items() if event.action == action]
         for action in ("accept", "keep")

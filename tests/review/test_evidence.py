@@ -55,8 +55,8 @@ def test_the_opinion_proposes_and_orders(tmp_path: Path) -> None:
     evidence = open_evidence(four(tmp_path))
     assert evidence.rows.tolist() == [0, 3]
     assert evidence.proposed.tolist() == [[0, 1], [0, 1], [0, 1], [UNKNOWN, 1]]
-    assert evidence.removed.tolist() == [[True, False], *[[False, False]] * 3]
-    assert evidence.added.tolist() == [[False, True], [False, False], [False, False], [False, True]]
+    assert evidence.record.removed.tolist() == [[True, False], *[[False, False]] * 3]
+    assert evidence.record.added.tolist() == [[False, True], [False, False], [False, False], [False, True]]
     assert evidence.expected.tolist() == OPINION.expected.tolist()
     assert np.argsort(-evidence.suspicion).tolist() == [0, 3, 2, 1]
 

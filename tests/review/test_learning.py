@@ -61,7 +61,7 @@ def test_it_is_the_posterior_where_the_run_judged_by_the_same_scores(judged_run:
 
 def test_kept_labels_lower_and_changed_ones_raise_what_is_left_of_a_class(judged_run: Path) -> None:
     evidence = open_evidence(judged_run)
-    asked = evidence.removed.copy()
+    asked = evidence.record.removed.copy()
     asked[:, [name == NO_FINDING for name in evidence.classes]] = False
     column = int(asked.sum(axis=0).argmax())
     rows = np.flatnonzero(evidence.given[:, column] == 1)
@@ -132,7 +132,7 @@ def test_accepted_proposals_are_counted_class_by_class(
         taken = accept_or_keep(page, evidence, decide, "accept", 5)
         page.post("/api/undo", json=ADA)
         said = page.get("/api/learnt", params=ADA).json()
-    proposed = evidence.added | evidence.removed
+    proposed = evidence.record.added | evidence.record.removed
     for line in said["classes"]:
         column = evidence.classes.index(line["name"])
         assert line["asked"] == proposed[[*kept, *taken[:-1]], column].sum()

@@ -33,12 +33,13 @@ def six() -> Any:
     after = np.asarray([[1, 0], [0, 0], [1, 0], [1, 1], [1, 1], [0, 1]], dtype=np.int8)
     return Six(
         record=SimpleNamespace(
-            given=table, neighbours=np.asarray([[1, -1], [2, -1], [1, -1], [4, 3], [-1, -1], [-1, -1]])
+            given=table,
+            neighbours=np.asarray([[1, -1], [2, -1], [1, -1], [4, 3], [-1, -1], [-1, -1]]),
+            added=(after == 1) & (before == 0),
+            removed=(after == 0) & (before == 1),
         ),
         given=before,
         proposed=after,
-        added=(after == 1) & (before == 0),
-        removed=(after == 0) & (before == 1),
         rows=np.arange(6),
         suspicion=np.asarray([1, 3, 2.5, 3, 2, 0.5], dtype=np.float32),
         expected=np.zeros(6, dtype=np.float32),

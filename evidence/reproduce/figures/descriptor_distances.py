@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from bomd.config import Config
 from bomd.measure.result import ClassDistances, Distance, Result, Space
 from bomd.measure.significance import Sample
-from bomd.reports.sheet import Cell, Sheet
-from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting
+from bomd.reports.sheet import Cell
+from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting, Sheet
 from evidence.reproduce.figures import gather
 from evidence.reproduce.figures.gather import NO_NOISE, Done
 from evidence.reproduce.figures.style import BLUE, INK, SMALLEST, VERMILION, readable, small_multiples, tidy

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from bomd.config import Config
 from bomd.errors import InputError
 from bomd.files import read_arrays, read_text
-from bomd.reports.sheet import Cell, Sheet
-from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting
+from bomd.reports.sheet import Cell
+from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting, Sheet
 from evidence.reproduce.figures import gather
 from evidence.reproduce.figures.gather import NO_NOISE
 from evidence.reproduce.figures.style import BLUE, SMALLEST, VERMILION, readable, small_multiples

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from bomd.config import Config
 from bomd.measure.quality import Detection
 from bomd.measure.significance import Sample
-from bomd.reports.sheet import Cell, Sheet
-from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting
+from bomd.reports.sheet import Cell
+from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting, Sheet
 from evidence.reproduce.figures import gather
 from evidence.reproduce.figures.gather import BY_IMPORTANCE, NOISES, Done, Noise
 from evidence.reproduce.figures.noise_axis import grid_axis, grid_series

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from bomd.config import Config
 from bomd.measure.result import Labels, Result
 from bomd.measure.significance import Sample
-from bomd.reports.sheet import Cell, Sheet
-from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting
+from bomd.reports.sheet import Cell
+from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting, Sheet
 from evidence.reproduce.figures import gather
 from evidence.reproduce.figures.gather import BY_IMPORTANCE, Done, Noise
 from evidence.reproduce.figures.noise_axis import grid_axis, grid_series

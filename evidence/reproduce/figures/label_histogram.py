@@ -11,8 +11,8 @@ from bomd.config import Config
 from bomd.measure.quality import histogram_distance
 from bomd.measure.result import LabelSums, Result
 from bomd.measure.significance import Sample
-from bomd.reports.sheet import Cell, Mean, Sheet
-from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting
+from bomd.reports.sheet import Cell, Mean
+from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting, Sheet
 from evidence.reproduce.figures import gather
 from evidence.reproduce.figures.gather import Done, Noise
 from evidence.reproduce.figures.style import BLUE, INK, VERMILION, Look, class_axis, class_dots, draw, legend_above

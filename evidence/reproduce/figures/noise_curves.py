@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from bomd.config import Config
 from bomd.measure.result import VALIDATION
 from bomd.measure.significance import Sample
-from bomd.reports.sheet import Cell, Sheet
-from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting
+from bomd.reports.sheet import Cell
+from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting, Sheet
 from evidence.reproduce.figures import gather
 from evidence.reproduce.figures.gather import BY_IMPORTANCE, LEVELS, NO_NOISE, NOISES, Done, Noise
 from evidence.reproduce.figures.style import BLUE, GREEN, VERMILION, Look, draw, legend_above, series, share_axis

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from bomd.clean.detect import detect, scores_of
 from bomd.clean.relabel import relabel
 from bomd.config import Config
-from bomd.reports.sheet import Sheet
-from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting
+from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting, Sheet
 from evidence.reproduce.figures.style import INK, SMALLEST, draw
 
 NAME = "smoothing-toy"

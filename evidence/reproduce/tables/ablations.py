@@ -13,9 +13,9 @@ from bomd.config import Config
 from bomd.describe.labelspace import ENCODERS
 from bomd.experiments.plan import configure
 from bomd.methods.describe import describe
-from bomd.reports.sheet import Cell, Sheet
+from bomd.reports.sheet import Cell
 from evidence.reproduce import paper
-from evidence.reproduce.artefact import Artefact, Material, Setting, key_of
+from evidence.reproduce.artefact import Artefact, Material, Setting, Sheet, key_of
 from evidence.reproduce.figures.gather import plan, show_noise
 from evidence.reproduce.tables.entries import HELD_OUT_NOTE, TESTS, as_given, compared, known, mean_auc, tests_of
 

@@ -7,9 +7,9 @@ from functools import partial
 from bomd.config import Config
 from bomd.experiments.plan import configure
 from bomd.experiments.recorded import Record
-from bomd.reports.sheet import Cell, Sheet
+from bomd.reports.sheet import Cell
 from evidence.reproduce import paper
-from evidence.reproduce.artefact import Artefact, Material, Setting, UnsuitableError
+from evidence.reproduce.artefact import Artefact, Material, Setting, Sheet, UnsuitableError
 from evidence.reproduce.tables.entries import (
     HELD_OUT_NOTE,
     HOW_TESTED,

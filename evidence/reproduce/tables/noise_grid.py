@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from bomd import progress
 from bomd.config import Config
 from bomd.measure.result import HELD_OUT
-from bomd.reports.sheet import Cell, Sheet
+from bomd.reports.sheet import Cell
 from evidence.reproduce import paper
-from evidence.reproduce.artefact import Artefact, Material, Setting
+from evidence.reproduce.artefact import Artefact, Material, Setting, Sheet
 from evidence.reproduce.figures.gather import BY_IMPORTANCE, NO_NOISE, NOISES, Noise, noise_of, plan, show_noise
 from evidence.reproduce.tables.bootstrap import DRAWS, Bootstraps
 from evidence.reproduce.tables.entries import HELD_OUT_NOTE, HOW_TESTED, TESTS, compared, known, mean_auc, tests_of

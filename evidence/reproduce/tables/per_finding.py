@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bomd.measure.result import HELD_OUT
-from bomd.reports.sheet import Cell, Mean, Sheet
+from bomd.reports.sheet import Cell, Mean
 from evidence.reproduce import paper
-from evidence.reproduce.artefact import Artefact, Material
+from evidence.reproduce.artefact import Artefact, Material, Sheet
 from evidence.reproduce.tables.entries import entry, mean, recorded, tests_of
 from evidence.reproduce.tables.main_results import of, plan_main
 

@@ -24,8 +24,6 @@ def read_features(file: Path, ids: Text, rows: Sequence[int], records: int) -> F
     Args:
         file: `.npy` with one row for each record of the label file, or `.npz` with "ids" and "features".
         ids: (N) of the images that are audited.
-        rows: (N) their records.
-        records: of the label file.
     """
     return _rows(file, "features", ids, rows, records)[0]
 
@@ -38,10 +36,6 @@ def read_probabilities(
     Args:
         file: `.npy` with one row for each record of the label file and one column for each class, in their order; or
             `.npz` with "ids", "probabilities" and maybe "classes", the names of its columns.
-        ids: (N) of the images that are audited.
-        rows: (N) their records.
-        records: of the label file.
-        given: The classes of the label file.
         judged: The C classes that are judged: the same, and maybe "No Finding", which follows from the others.
     """
     values, named = _rows(file, "probabilities", ids, rows, records)
@@ -67,7 +61,6 @@ def read_rates(file: Path, classes: Sequence[str]) -> dict[str, dict[str, float]
     Args:
         file: CSV with the columns `class`, `miss` (share of the present findings that are not labelled) and
             `false_alarm` (share of the absent ones that are labelled); a blank is not known.
-        classes: That may occur.
     """
     frame = read_table(file)
     if set(frame.columns) != set(COLUMNS):

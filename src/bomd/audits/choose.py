@@ -38,11 +38,8 @@ class Choice:
 
     Attributes:
         backbone: A key of `bomd.networks.backbone.BACKBONES`.
-        size: Side of the images in pixels.
         epochs: Passes over all images for the evidence: two networks, each over its half of the patients.
-        classifier_epochs: Passes to train the classifier.
         seconds: What all of it will take on this device, roughly, if it has nothing else to do.
-        reason: Why these, in words.
         threads: How many trained fastest when it was chosen; 0 leaves it to PyTorch.
         weights: To start from, as `fit.weights` has them; "" is ImageNet where there are such weights.
     """
@@ -102,7 +99,6 @@ def choose(
     """Take the best network and image size whose training fits the time; the smallest if none does.
 
     Args:
-        images: How many there are.
         largest: Side of the original images in pixels; larger ones than that show nothing more.
         minutes: How long training may take; by default 10 on a CPU and 30 on a GPU.
         size: Side of the images in pixels, instead of a choice.

@@ -18,8 +18,6 @@ def write_example(folder: Path, count: int = 600, size: int = 64, seed: int = 0)
 
     Args:
         folder: Where; it must be new or empty.
-        count: Number of images.
-        size: Side of the images in pixels.
         seed: Another number gives other patients and other mistakes.
 
     Returns:

@@ -11,9 +11,8 @@ import pandas as pd
 from bomd.audits import show
 from bomd.audits.columns import LAST, cells, names
 from bomd.audits.doubtful import doubtful_labels
-from bomd.data.store import Store, open_store
-from bomd.experiments.records import LabelRecord
-from bomd.files import read_json
+from bomd.data.store import Store
+from bomd.experiments.records import LabelRecord, store_of
 from bomd.runs import Run
 from bomd.tables import Flags, LabelTable, Opinion
 
@@ -29,7 +28,6 @@ class Audit:
         run: The run directory, for `bomd review` and `bomd report`.
         record: Given labels, opinion, flags and neighbours of every image that could be read.
         left_out: Why an image could not be judged, by id.
-        notes: What a reader should know.
     """
 
     directory: Path
@@ -69,8 +67,7 @@ class Audit:
 
     def store(self) -> Store:
         """The packed images."""
-        facts = read_json(self.run.directory / "images.json")
-        return open_store(self.run.directory / facts["store"], expected=facts.get("fingerprint"))
+        return store_of(self.run.directory)
 
     def show(self, count: int = 10) -> show.Suspects:
         """The most suspect images: pictures in a notebook, lines elsewhere."""

@@ -20,7 +20,7 @@ from bomd.config import DeviceSettings
 from bomd.data.batches import Images, normalise
 from bomd.errors import InputError
 from bomd.experiments.experiment import Source
-from bomd.files import fingerprint, read_array, replacing
+from bomd.files import fingerprint, read_array, write_array
 from bomd.learn.learner import prepare
 from bomd.networks.architectures import describe
 from bomd.networks.backbone import BACKBONES, Network, build
@@ -38,7 +38,6 @@ class Frozen:
     """A network that stays as it is.
 
     Attributes:
-        backbone: Its name.
         side: Pixels along a side of the images that it wants.
         fingerprint: Changes with any of its weights, and with how it looks at images.
     """
@@ -56,7 +55,7 @@ class Frozen:
             whole = stage.directory / "features.npy"
             if not stage.finished:
                 parts = self._parts(images, stage.directory)
-                _write(whole, np.concatenate([read_array(part) for part in parts]))
+                write_array(whole, np.concatenate([read_array(part) for part in parts]))
                 stage.finish(images=len(images))
                 for part in parts:
                     part.unlink()
@@ -81,7 +80,7 @@ class Frozen:
                 values = torch.cat(found).numpy()
                 if not np.isfinite(values).all():
                     raise InputError(f"{self.backbone} gives features that are not finite: another one has to judge.")
-                _write(parts[-1], values)
+                write_array(parts[-1], values)
         return parts
 
 
@@ -123,8 +122,3 @@ def _seconds(frozen: Frozen) -> float:
         frozen.network.features(shown).cpu()
         times.append(time.perf_counter() - began)
     return min(times) / TIMED
-
-
-def _write(path: Path, values: Floats) -> None:
-    with replacing(path) as temporary, temporary.open("wb") as stream:
-        np.save(stream, values.astype(np.float32, copy=False), allow_pickle=False)

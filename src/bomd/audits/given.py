@@ -34,7 +34,6 @@ class Given:
         records: The table as text.
         labels: Its labels with image files, of the rows that have one.
         rows: (N) the record of each label.
-        folder: Where the images are.
         missing: Ids without an image, which are left out.
         repeated: Rows that repeat an id, which are left out.
         layout: What the columns of the table are.

@@ -25,9 +25,6 @@ class Kept:
     """A user's own table.
 
     Attributes:
-        records: The table as text.
-        form: What its columns are.
-        suffix: Of its file.
         details: Who decided what about its labels, from earlier reviews; the file need not exist.
     """
 

@@ -33,14 +33,11 @@ class Plan:
     """What an audit is about to do; nothing has been written yet.
 
     Attributes:
-        given: The table and its images.
         labels: What is judged: the given labels, and "No Finding" where they do not have it.
-        output: Where everything will be written.
         request: Changes with the labels, the images and the options.
         choice: How to train; None where nothing is trained.
         stand_in: What judges then.
         rates: How often labels are wrong, by class, where somebody measured it.
-        notes: What a reader should know.
     """
 
     given: Given

@@ -40,8 +40,6 @@ def rewrite(records: Records, form: Form, decided: Mapping[str, Mapping[str, flo
     """The table with decided labels in place of its own; every other character stays as it was.
 
     Args:
-        records: The table as text.
-        form: What its columns are.
         decided: By id and class, 1, 0 or None for unknown; classes that the table does not have are left out.
     """
     cut = [cut_record(row, records.separator) for row in records.rows]

@@ -24,7 +24,6 @@ class StandIn:
     Attributes:
         kind: Where the run says how it was made.
         values: Gives features or probabilities of packed images.
-        key: Changes with them.
         side: Pixels along a side of the images that they want.
         fit: Names the network, where there is one.
     """
@@ -43,12 +42,7 @@ def find_stand_in(
     probabilities: str | Path | None,
     backbone: str | None,
 ) -> StandIn | None:
-    """What the options of an audit name, read and checked; None where a network is to be trained.
-
-    Args:
-        given: The table and its images.
-        labels: What is judged.
-    """
+    """What the options of an audit name, read and checked; None where a network is to be trained."""
     if at_most_one(features, probabilities, backbone) is None:
         return None
     if backbone is not None:

@@ -36,7 +36,6 @@ class Look:
     Attributes:
         chests: Whether these are probably chest X-rays.
         coloured: Whether any image has colour, which no X-ray has.
-        reason: Why, in words.
     """
 
     chests: bool

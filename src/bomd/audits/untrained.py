@@ -43,7 +43,6 @@ def run_untrained(config: Config, labels: LabelTable, values: Values, root: Path
 
     Args:
         config: All settings; its method is the kind of the values.
-        labels: What is judged, with their images.
         values: Features, or probabilities of the classes, once images are packed.
         root: As for `bomd.experiments.experiment.run`.
     """

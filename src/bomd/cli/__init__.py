@@ -153,12 +153,8 @@ def benchmark(
     from bomd.reports import report as pages
     from bomd.reports.tables import add_results
 
-    try:
-        numbers = [int(seed) for seed in seeds.split(",")]
-    except ValueError:
-        raise InputError(f"--seeds {seeds!r}: write whole numbers separated by commas.") from None
     names = None if methods == "all" else [name.strip() for name in methods.split(",")]
-    configs = plan.grid(recipes, names, numbers, cells or ("",), overrides or ())
+    configs = plan.grid(recipes, names, reproduce.numbers(seeds), cells or ("",), overrides or ())
     plan.check_reference(reference, configs)
     outcome = run_all(configs, root, jobs, Console(stderr=True), results)
     if results is not None and outcome.done:
@@ -228,34 +224,10 @@ def embed(
 
 # As `bomd --help` shows them: what most people come for first.
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Clean": (
-        audit.audit,
-        review.review,
-        review.decisions,
-        review.retrain,
-        exchange.convert,
-    ),
-    "Train": (
-        demo,
-        run,
-        methods,
-        pretrain.pretrain,
-        predict.predict,
-        predict.export,
-        report,
-    ),
-    "Benchmark": (
-        benchmark,
-        tables,
-        reproduce.reproduce,
-    ),
-    "Data": (
-        data.example,
-        data.verify,
-        data.labels,
-        data.prepare,
-        embed,
-    ),
+    "Clean": (audit.audit, review.review, review.decisions, review.retrain, exchange.convert),
+    "Train": (demo, run, methods, pretrain.pretrain, predict.predict, predict.export, report),
+    "Benchmark": (benchmark, tables, reproduce.reproduce),
+    "Data": (data.example, data.verify, data.labels, data.prepare, embed),
 }
 for _group, _commands in COMMANDS.items():
     for _command in _commands:

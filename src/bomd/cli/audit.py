@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -92,13 +92,11 @@ def audit(
     from bomd.audits.audit import carry_out
     from bomd.audits.plan import plan
     from bomd.audits.show import headline, lines
-    from bomd.config import override
+    from bomd.config import overridden
     from bomd.data.datasets import folder
     from bomd.typed import arguments
 
-    layout: dict[str, Any] = {}
-    for text in overrides or ():
-        override(layout, text)
+    layout = overridden(overrides)
     for name in ("root", "labels", "images", "split", "seed"):
         if name in layout:
             raise InputError(f"--set {name}: an audit takes all rows; the table and --images say where they are.")

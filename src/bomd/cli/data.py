@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -144,13 +144,10 @@ def labels(
 
 
 def _choose(name: str, root: Path | None, overrides: Sequence[str] | None) -> Chosen:
-    from bomd.config import override
+    from bomd.config import overridden
     from bomd.data.chosen import choose
 
-    options: dict[str, Any] = {}
-    for text in overrides or ():
-        override(options, text)
-    return choose(name, root, options)
+    return choose(name, root, overridden(overrides))
 
 
 def _print_counts(title: str, headings: Sequence[str], rows: Iterable[tuple[str, *tuple[int | str, ...]]]) -> None:

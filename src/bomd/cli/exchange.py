@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -42,12 +42,9 @@ def convert(
     Given labels stay as they are beside the proposed ones, and what is unknown stays unknown.
     """
     from bomd import exchange
-    from bomd.config import override
+    from bomd.config import overridden
 
-    settings: dict[str, Any] = {}
-    for text in options or ():
-        override(settings, text)
-    done = exchange.convert(source, output, read_as, write_as, settings)
+    done = exchange.convert(source, output, read_as, write_as, overridden(options))
     beside = ", proposals" if done.proposed is not None else ""
     beside += f", {int(done.doubts.flagged.sum()):,} flagged" if done.doubts is not None else ""
     print(f"{len(done):,} images, {len(done.given.classes)} classes{beside}: {output}")

@@ -276,14 +276,14 @@ def _as_csv(rows: Sequence[Predicted], thresholds: Mapping[str, float | None]) -
 
     Text that a spreadsheet would run as a formula has an apostrophe before it.
     """
-    from bomd.data.cells import csv_line, harmless
+    from bomd.data.cells import csv_text
 
     lines = [("file", *thresholds, ABOVE)]
     for row in rows:
         above = [name for name, value in row.probabilities.items() if _reaches(value, thresholds[name])]
         numbers = [f"{value:.4f}" for value in row.probabilities.values()]
         lines.append((_encodable(row.file), *numbers, "|".join(above)))
-    return "".join(f"{csv_line(map(harmless, line))}\n" for line in lines)
+    return csv_text(lines)
 
 
 def _as_table(rows: Sequence[Predicted], thresholds: Mapping[str, float | None], console: Console) -> str:

@@ -38,7 +38,7 @@ def reproduce(
         bool, typer.Option("--plan", help="Show which runs are missing and what they would cost.")
     ] = False,
     show: Annotated[
-        bool, typer.Option("--list", help="Show every table and figure, and how much is recorded.")
+        bool, typer.Option("--list", help="Show every table and figure; with --plan, how much is recorded.")
     ] = False,
     from_records: Annotated[
         bool, typer.Option("--from-records", help="Run nothing: make what can be made of the records.")
@@ -53,7 +53,7 @@ def reproduce(
     done = _command().reproduce(
         names or [],
         recipe,
-        _numbers(seeds),
+        numbers(seeds),
         jobs=jobs,
         runs=root,
         results=results,
@@ -77,7 +77,8 @@ def _command() -> ModuleType:
     )
 
 
-def _numbers(seeds: str) -> tuple[int, ...]:
+def numbers(seeds: str) -> tuple[int, ...]:
+    """Seeds as the option --seeds has them."""
     try:
         return tuple(int(seed) for seed in seeds.split(","))
     except ValueError:

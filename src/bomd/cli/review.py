@@ -131,17 +131,17 @@ def retrain(
 
     For example: bomd retrain labels-audit, then bomd predict labels-audit/retrained/model new_images
     """
+    from bomd.experiments.recorded import Record
     from bomd.files import read_json
+    from bomd.measure.result import VALIDATION
     from bomd.review.retrain import retrain as train_again
 
     done = train_again(run, output, held_out)
     say = Console(highlight=False, soft_wrap=True, markup=False).print
-    result = done.run.result()
+    held_out_images = Record.of(done.run).result.images[VALIDATION]
     chosen = read_json(done.model / "model.json").get("thresholds") or {}
     there = {name: value for name, value in chosen.items() if value is not None}
-    say(
-        f"{_images(result['images']['validation'])} of held-out patients gave {len(there)} of {len(chosen)} thresholds:"
-    )
+    say(f"{_images(held_out_images)} of held-out patients gave {len(there)} of {len(chosen)} thresholds:")
     for name, value in chosen.items():
         say(f"  {name}: {'too few or too uncertain labels' if value is None else f'{value:.2f}'}")
     say(f"Model: {done.model}")

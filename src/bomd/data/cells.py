@@ -54,5 +54,10 @@ def csv_line(cells: Iterable[object], separator: str = ",") -> str:
     return stream.getvalue().removesuffix("\r\n")
 
 
+def csv_text(records: Iterable[Iterable[str]], separator: str = ",") -> str:
+    """A separated file of these records, in which a spreadsheet runs nothing as a formula."""
+    return "".join(f"{csv_line(map(harmless, record), separator)}\n" for record in records)
+
+
 def _is_formula(text: str) -> bool:
     return text.startswith(_FORMULA) and any(map(str.isalnum, text)) and not _NUMBER.fullmatch(text)

@@ -30,7 +30,6 @@ class Chosen:
     """A dataset and how to read it.
 
     Attributes:
-        name: a key of `DATASETS`.
         options: arguments of its reader, checked, without the split.
         splits: the split that was asked for or all that the set has; None reads the whole set.
     """
@@ -63,11 +62,7 @@ class Chosen:
         return {split or WHOLE: self.dataset.read(split=split, **{**self.options, **alone}) for split in self.splits}
 
     def verify(self, *, deep: bool = False) -> checks.Verification:
-        """Check labels and images, and the counts against the published ones where these can be expected.
-
-        Args:
-            deep: decode every image.
-        """
+        """Check labels and images, and the counts against the published ones where these can be expected."""
         if "missing" in self.options:
             raise InputError("verify looks for every image, so 'missing' cannot be set.")
         declared = None
@@ -81,12 +76,7 @@ class Chosen:
         return checks.verify(self.dataset.read, splits=splits, declared=declared, deep=deep, **options)
 
     def terms_behind(self, class_name: str, split: str | None) -> list[tuple[str, int, bool]]:
-        """Raw terms of a class, the images each brings, and whether it counts or only sounds like the class.
-
-        Args:
-            class_name: a class of the set.
-            split: one of `splits`.
-        """
+        """Raw terms of a class, the images each brings, and whether it counts or only sounds like the class."""
         explain = getattr(inspect.getmodule(self.dataset.read), "explain", None)  # beside `read` where labels are terms
         if explain is None:
             return [(class_name, positives_of(self.dataset.read(split=split, **self.options), class_name), True)]
@@ -111,7 +101,6 @@ def choose(name: str, root: Path | None = None, options: Mapping[str, Any] | Non
     """Find a dataset by name and check the arguments for its reader against the reader's signature.
 
     Args:
-        name: a key of `DATASETS`.
         root: the folder of the set, as downloaded.
         options: further arguments of the reader, as a recipe gives them; `split` among them limits the splits.
     """

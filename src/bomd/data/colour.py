@@ -27,9 +27,7 @@ class Keeping:
     """How the images of a run are kept.
 
     Attributes:
-        colour: Whether in colour.
         converted: Whether they are in colour and kept in grey, because that was asked for.
-        notes: What a reader should know.
     """
 
     colour: bool
@@ -105,7 +103,6 @@ def check_fits(paths: Sequence[str], *, colour: bool) -> str | None:
     """Compare image files with the kind that a model learnt from.
 
     Args:
-        paths: The files.
         colour: Whether the model learnt from images in colour.
 
     Returns:

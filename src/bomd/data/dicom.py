@@ -51,7 +51,6 @@ def read_dicom(path: Path, content: bytes | None = None) -> Pixels:
     works.
 
     Args:
-        path: The file.
         content: What is in it, where it has been read already.
 
     Returns:
@@ -188,7 +187,6 @@ def _window(numbers: Values, values: Values, place: Values, dataset: Dataset) ->
         numbers: Every stored number in the range in use.
         values: The maker's value of each.
         place: (H, W) which of the numbers each pixel has.
-        dataset: The header.
     """
     window = Dataset()
     window.PhotometricInterpretation, window.BitsStored, window.PixelRepresentation = "MONOCHROME2", 8, 0

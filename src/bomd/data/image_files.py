@@ -71,7 +71,6 @@ class ImageIndex:
 
     Attributes:
         folder: Where they are, at any depth.
-        paths: All of them.
         others: Files there that are no images.
     """
 

@@ -88,7 +88,6 @@ def read_image(path: Path, *, colour: bool = False) -> Pixels:
 
     Args:
         path: The file; what it is inside decides, not the suffix, except that `.dcm` is always DICOM.
-        colour: Keep it.
 
     Returns:
         (H, W) pixels, or (H, W, 3) in colour.
@@ -147,7 +146,6 @@ def fit_square(pixels: Pixels, size: int) -> Pixels:
 
     Args:
         pixels: (H, W), or (H, W, 3) in colour.
-        size: Side of the result.
 
     Returns:
         (size, size) pixels, or (size, size, 3).
@@ -174,12 +172,9 @@ def read_chunks(
     """Decode many images in parallel, with every process busy and few chunks waiting in memory.
 
     Args:
-        paths: (N) image files.
         size: Side of the squares they are resized to.
         starts: First positions of the chunks to read.
-        step: Images in a chunk.
         workers: Processes; 1 decodes in this one.
-        colour: Keep it.
 
     Yields:
         The chunks, in the order in which they are done; unreadable images are listed in them.

@@ -44,7 +44,6 @@ def read_cells(file: Path, *, least: int = 1) -> pd.DataFrame:
     """All columns of a file as text; a blank is "".
 
     Args:
-        file: A CSV, TSV, Parquet or Excel file.
         least: Rows that it must have.
     """
     return understood(_read(file)[0], str(file), least)

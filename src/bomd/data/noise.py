@@ -45,9 +45,6 @@ class NoisyLabels:
         noisy: what a method gets to see.
         clean: the same images and classes without the noise.
         exposed: (N) rows on which noise could fall.
-        seed: what it was drawn from.
-        kind: a key of `NOISES`.
-        settings: the arguments it was drawn with.
     """
 
     noisy: LabelTable
@@ -245,7 +242,6 @@ def within(exposed: NDArray[np.bool_], table: LabelTable, draw: Callable[[LabelT
 
     Args:
         exposed: (N) the rows on which noise may fall.
-        table: all labels.
         draw: adds noise to a table; it gets the exposed rows.
     """
     if exposed.dtype != np.bool_ or exposed.shape != (len(table),):

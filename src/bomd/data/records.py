@@ -34,7 +34,6 @@ class Records:
         rows: All other records that are not blank, likewise.
         width: Cells of the header.
         widths: Cells of each row.
-        separator: Between cells.
         newline: Between records.
         mark: The byte order mark, or nothing.
     """
@@ -98,8 +97,6 @@ def read_separated(
 
     Args:
         file: Any text with separated columns, compressed with gzip or not; its first record names them.
-        separator: Between cells.
-        encoding: Of the text.
         columns: Those that are wanted, if they are there; by default all.
         verbatim: Keep the text of the records.
     """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import typing
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,8 +42,6 @@ class Check:
     """One thing that was looked at.
 
     Attributes:
-        name: What it was.
-        ok: Nothing is wrong.
         message: What was found, with how many and the first offenders.
         offenders: All of them: ids, files or patients.
     """
@@ -106,7 +103,7 @@ def verify(
     read: Callable[..., LabelTable],
     root: Path,
     *,
-    splits: Sequence[str] | None = None,
+    splits: Sequence[str],
     declared: Mapping[str, Mapping[str, int]] | None = None,
     deep: bool = False,
     workers: int | None = None,
@@ -119,18 +116,12 @@ def verify(
 
     Args:
         read: The reader of the dataset, `read(root, split, ...)`.
-        root: The folder as downloaded.
-        splits: Which splits; by default all that the reader knows, apart from "all".
-        declared: As for `verify_tables`.
-        deep: As for `verify_tables`.
-        workers: As for `verify_tables`.
-        options: Further settings of the reader.
     """
     if "classes" in inspect.signature(read).parameters:
         options = {"classes": "native", **options}
     tables: dict[str, LabelTable] = {}
     checks: list[Check] = []
-    for split in splits or _splits(read):
+    for split in splits:
         table, fault = _read(read, root, split, options)
         tables.update({split: table} if table is not None else {})
         checks += [fault] if fault is not None else []
@@ -163,13 +154,6 @@ def verify_tables(
     if declared:
         checks.append(_against_declared(tables, counts, declared))
     return Verification((*checks, *_files(tables, deep, workers)), tuple(counts))
-
-
-def _splits(read: Callable[..., LabelTable]) -> list[str]:
-    hint = typing.get_type_hints(read).get("split")
-    if typing.get_origin(hint) is Literal:
-        return [split for split in typing.get_args(hint) if split != "all"] or ["all"]
-    return [str(inspect.signature(read).parameters["split"].default)]
 
 
 def _read(

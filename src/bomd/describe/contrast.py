@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bomd.config import FitSettings
+from bomd.data.batches import Images
 from bomd.errors import InputError
-from bomd.learn.engine import Batch, Learner
+from bomd.files import write_array
+from bomd.learn.engine import Batch, Learner, predict
 from bomd.networks.backbone import Network
 from bomd.seeds import derive
 
@@ -53,6 +56,11 @@ class ContrastLearner(Learner):
     def predict(self, networks: Sequence[Network], images: Tensor) -> Tensor:
         """(B, F) features of length one, which are the descriptors."""
         return F.normalize(networks[0].features(images))
+
+
+def keep_features(learner: ContrastLearner, networks: Sequence[Network], images: Images, path: Path) -> None:
+    """Write (N, 1, F) features of all images."""
+    write_array(path, predict(learner, networks, images).numpy()[:, None])
 
 
 def contrast_loss(first: Tensor, second: Tensor, temperature: float) -> Tensor:

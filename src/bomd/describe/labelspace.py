@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from bomd import outside
 from bomd.errors import InputError
 from bomd.files import fingerprint, read_array, read_arrays, read_json, replacing, write_arrays, write_text
 from bomd.progress import say, track
@@ -280,13 +281,12 @@ def _word_vectors(path: Path, wanted: set[str]) -> dict[str, Floats]:
     return table
 
 
-def _encode(names: tuple[str, ...], where: str) -> dict[str, Floats]:
-    """The mean last-layer state of each name's word pieces, special tokens left out."""
-    try:
-        import torch
-        import transformers
-    except ImportError as error:
-        raise InputError(f"{where} needs transformers: pip install 'bomd[text]', or use 'minilm'.") from error
+def open_text_model(where: str) -> tuple[Any, Any]:
+    """The tokenizer and the model of a folder, or of the hub; weights that are missing or do not fit are an error."""
+    remedy = f"{where} needs transformers: pip install 'bomd[text]', or use 'minilm'."
+    transformers = outside.package("transformers", remedy)
+    import torch
+
     from bomd.networks.hugging_face import quiet
 
     say(f"Loading {where}; a model from the hub is downloaded once.")
@@ -302,10 +302,18 @@ def _encode(names: tuple[str, ...], where: str) -> dict[str, Floats]:
                 f"Cannot load the text model {where} ({reason}): copy it into a folder and name that folder, "
                 f"or use 'minilm', which needs no download."
             ) from error
-    lacking = [str(key) for key in loaded["missing_keys"] if "pooler" not in key]
-    lacking += [str(key) for key in loaded["mismatched_keys"]]
+    lacking = sorted(str(key) for kind in ("missing_keys", "mismatched_keys") for key in loaded[kind])
+    lacking = [key for key in lacking if "pooler" not in key]
     if lacking:
-        raise InputError(f"The weights in {where} do not fit its model, for example {sorted(lacking)[0]}.")
+        raise InputError(f"The weights in {where} do not fit its model, for example {lacking[0]}.")
+    return tokenizer, model
+
+
+def _encode(names: tuple[str, ...], where: str) -> dict[str, Floats]:
+    """The mean last-layer state of each name's word pieces, special tokens left out."""
+    import torch
+
+    tokenizer, model = open_text_model(where)
     model = model.float().eval()
     found: dict[str, Floats] = {}
     with torch.no_grad():

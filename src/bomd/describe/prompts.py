@@ -11,10 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bomd.describe.labelspace import ENCODERS, LabelSpace, embed
+from bomd.describe.labelspace import ENCODERS, LabelSpace, embed, open_text_model
 from bomd.errors import InputError
 from bomd.files import fingerprint
-from bomd.progress import say
 
 FIRST_SCALE = 10.0  # of the cosines, learnt from there
 SPREAD = 0.02  # of the first context vectors: as small as the word vectors of a fresh language model
@@ -146,33 +145,12 @@ def open_tower(classes: Sequence[str], language: str, device: torch.device, seed
     """The text tower that `language` names, or the stand-in where it names only vectors.
 
     Args:
-        classes: C names.
         language: `bluebert`, `biobert`, `clinicalbert` or the folder of a transformers model for a text tower;
             anything else that the label space knows for the stand-in.
-        device: where prompts are computed.
         seed: of `random` class vectors.
     """
     where = ENCODERS.get(language, language)
     if language not in ENCODERS and not Path(language).is_dir():
         return VectorTower(embed(classes, language, seed=seed), device)
-    try:
-        import transformers
-    except ImportError as error:
-        raise InputError(f"{language} needs transformers: pip install 'bomd[text]', or use 'minilm'.") from error
-    say(f"Loading {where}; a model from the hub is downloaded once.")
-    options = {"trust_remote_code": False, "local_files_only": Path(where).is_dir()}
-    try:
-        with torch.random.fork_rng(devices=[]):  # a pooler that a checkpoint lacks is drawn at random, though unused
-            tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
-            model, loaded = transformers.AutoModel.from_pretrained(where, output_loading_info=True, **options)
-    except Exception as error:  # network, file and version trouble arrive as many kinds
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:160]
-        raise InputError(
-            f"Cannot load the text model {where} ({reason}): copy it into a folder and name that folder, "
-            f"or use 'minilm', which needs no download."
-        ) from error
-    lacking = sorted(str(key) for kind in ("missing_keys", "mismatched_keys") for key in loaded[kind])
-    lacking = [key for key in lacking if "pooler" not in key]
-    if lacking:
-        raise InputError(f"The weights in {where} do not fit its model, for example {lacking[0]}.")
+    tokenizer, model = open_text_model(where)
     return TextTower(model, tokenizer, classes, device)

@@ -145,7 +145,6 @@ def read(path: Path, given: LabelTable | None = None, classes: Sequence[str] | N
     """Read an issues table that was saved as CSV.
 
     Args:
-        path: The file.
         given: The labels that cleanlab was given, where the table does not hold them.
         classes: Names of the classes, by their numbers, where the table does not hold them.
     """

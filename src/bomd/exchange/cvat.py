@@ -13,22 +13,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
 
-import numpy as np
-
-from bomd.data.datasets.folder import CLASSES
 from bomd.errors import InputError
 from bomd.exchange.documents import checked, element, read_xml, write_xml
-from bomd.exchange.judgement import (
-    Judgement,
-    as_doubts,
-    by_name,
-    from_lists,
-    from_names,
-    number,
-    ordered,
-    positives,
-    short,
-)
+from bomd.exchange.judgement import Judgement, positives, short
+from bomd.exchange.rows import columns_of, from_rows, names_below, to_rows
 from bomd.files import write_json
 from bomd.tables import LabelTable
 
@@ -40,12 +28,10 @@ def write(judgement: Judgement, path: Path, root: Path | None = None) -> None:
     """Write annotations as XML, and the labels of the task beside it.
 
     Args:
-        judgement: What to send.
-        path: The file.
         root: The folder that was uploaded, from which CVAT names images; by default images go by their file names, or
             by id where they are not files.
     """
-    given, best, doubts = judgement.given, judgement.best, judgement.doubts
+    given, best = judgement.given, judgement.best
     if NOTE in given.classes:
         raise InputError(f"A class is called {NOTE!r}, as the tag for remarks is; rename it.")
     document = Element("annotations")
@@ -63,18 +49,14 @@ def write(judgement: Judgement, path: Path, root: Path | None = None) -> None:
             item = element(attributes, "attribute")
             for key, value in _specification(attribute).items():
                 element(item, key, "\n".join(value) if isinstance(value, list) else str(value))
-    for row, name in enumerate(_image_names(given, root)):
+    for row, (name, cells) in enumerate(zip(_image_names(given, root), to_rows(judgement), strict=True)):
         image = element(document, "image", id=str(row), name=name)
         for present in positives(best.values[row], given.classes):
             element(image, "tag", label=present, source="auto")
         note = element(image, "tag", label=NOTE, source="auto")
-        element(note, "attribute", str(given.ids[row]), name="id")
-        element(note, "attribute", json.dumps(by_name(given.values[row], given.classes)), name="given")
-        if doubts is not None:
-            expected = number(doubts.expected[row])
-            element(note, "attribute", str(bool(doubts.flagged[row])).lower(), name="flag")
-            element(note, "attribute", "" if expected is None else str(expected), name="expected")
-            element(note, "attribute", json.dumps(by_name(doubts.wrong[row], given.classes)), name="wrong")
+        for key in ATTRIBUTES:
+            if key in cells:
+                element(note, "attribute", _text(cells[key]), name=key)
     write_xml(path, document)
     write_json(path.with_suffix(".labels.json"), _task_labels(given.classes))
 
@@ -83,7 +65,6 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
     """Read annotations as CVAT exports them, or as they were written here.
 
     Args:
-        path: The XML file.
         classes: The classes; by default the labels of the task.
 
     Returns:
@@ -100,25 +81,12 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
     notes = [_note(image, path) for image in images]
     own = all("given" in note for note in notes)
     declared = [found.text or "" for found in document.findall("meta//labels/label/name")]
-    known = list(dict.fromkeys(name for name in classes or declared if name != NOTE))
-    known += [name for note in notes for name in note.get("given", {}) if name not in known]
-    spoken = [[name for name in row if name != NOTE] for row in tags]
-    columns = (*known, *ordered({name for row in spoken for name in row} - set(known)))
-    if not columns:
-        raise InputError(f"{path} names no label; {CLASSES}.")
-    lists = [[row] for row in spoken]
-    ids = [note.get("id", name) for note, name in zip(notes, names, strict=True)] if own else names
-    table = LabelTable(np.asarray(ids, dtype=np.str_), columns, np.full((len(ids), len(columns)), np.nan))
-    if not own:
-        return Judgement(table.replace(from_lists(lists, columns)))
-    given = from_names([note["given"] for note in notes], columns, str(path))
-    doubts = None
-    if all(note.get("flag") in ("true", "false") for note in notes):
-        expected = [_number(note.get("expected", ""), path) for note in notes]
-        wrong = [[note.get("wrong", {}).get(name) for name in columns] for note in notes]
-        doubts = as_doubts(ids, [note["flag"] == "true" for note in notes], expected, wrong)
-    table = table.replace(given)
-    return Judgement(table, table.replace(from_lists(lists, columns, np.isnan(given))), doubts)
+    known = [name for name in classes or declared if name != NOTE]
+    known += [name for note in notes for name in note.get("given", {})]
+    lists = [[[name for name in row if name != NOTE]] for row in tags]
+    columns = columns_of(known, {name for row in lists for name in row[0]}, path)
+    rows = [{"id": name, **(note if own else {})} for name, note in zip(names, notes, strict=True)]
+    return from_rows(rows, columns, str(path), listed=lists, decided=lists)
 
 
 def _image_names(given: LabelTable, root: Path | None) -> list[str]:
@@ -130,10 +98,11 @@ def _image_names(given: LabelTable, root: Path | None) -> list[str]:
         if len(set(names)) < len(names):
             raise InputError("Several images have the same file name: pass root, the folder that was uploaded to CVAT.")
         return names
-    try:
-        return [path.absolute().relative_to(root.absolute()).as_posix() for path in paths]
-    except ValueError as error:
-        raise InputError(f"An image is not below {root}, the folder that was uploaded: {error}.") from None
+    return names_below(root, paths, "the folder that was uploaded")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value)
 
 
 def _specification(attribute: str) -> dict[str, Any]:
@@ -162,17 +131,15 @@ def _note(image: Element, path: Path) -> dict[str, Any]:
     if not tags:
         return {}
     note: dict[str, Any] = {str(item.get("name")): item.text or "" for item in tags[0].findall("attribute")}
+    where = f"{path}, image {image.get('name')!r}"
     for name in {"given", "wrong"} & set(note):
-        where = f"{path}, image {image.get('name')!r}"
         try:
             note[name] = checked(json.loads(note[name]), dict, where)
         except (RecursionError, json.JSONDecodeError) as error:
             raise InputError(f"{where}: the attribute {name!r} of the tag {NOTE!r} is damaged.") from error
-    return note
-
-
-def _number(text: str, path: Path) -> float | None:
+    text = note.pop("expected", "").strip()
     try:
-        return float(text) if text.strip() else None
+        note["expected"] = float(text) if text else None
     except ValueError:
-        raise InputError(f"{path}: {short(text)} is no number of labels.") from None
+        raise InputError(f"{where}: {short(text)} is no number of labels.") from None
+    return note | {"flag": {"true": True, "false": False}.get(note.get("flag", ""))}

@@ -23,21 +23,22 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bomd.data.datasets.folder import CLASSES
+from bomd import outside
 from bomd.errors import InputError
 from bomd.exchange.documents import checked, field, listed, read_json
-from bomd.exchange.judgement import Judgement, as_doubts, from_names, number, ordered, positives, unknowns
+from bomd.exchange.judgement import Judgement, number, positives, unknowns
+from bomd.exchange.rows import columns_of, from_rows
 from bomd.files import write_json
 from bomd.tables import Floats, LabelTable
 
 FLAGGED = "flagged"
+NOT_HERE = "FiftyOne is not installed: pip install fiftyone; or write a folder for it."
 SAMPLES, LABELS = "samples.json", "labels.json"  # of the two kinds of export that are read
 OPINIONS = ("proposed", "predicted", "wrong")  # fields that hold no given labels
 ABSENT, PRESENT = "absent", "present"
@@ -62,7 +63,6 @@ def read(path: Path, labels: str | None = None, classes: Sequence[str] | None = 
     """Read a folder that FiftyOne exported (`FiftyOneDataset` or `FiftyOneImageClassificationDataset`), or `write`.
 
     Args:
-        path: The folder.
         labels: The field with the labels, where samples have no field `given`; by default the first that holds some.
         classes: The classes; by default those that the folder names, or all that occur.
     """
@@ -78,7 +78,7 @@ def is_export(path: Path) -> bool:
 
 def to_dataset(judgement: Judgement, name: str | None = None) -> Any:
     """A dataset in FiftyOne's own database, which needs the package."""
-    package = _package()
+    package = outside.package("fiftyone", NOT_HERE)
     with tempfile.TemporaryDirectory() as folder:
         write(judgement, Path(folder))
         return package.Dataset.from_dir(dataset_dir=folder, dataset_type=package.types.FiftyOneDataset, name=name)
@@ -86,7 +86,7 @@ def to_dataset(judgement: Judgement, name: str | None = None) -> Any:
 
 def from_dataset(dataset: Any, labels: str | None = None) -> Judgement:
     """The labels of a dataset, or of a view of one, in FiftyOne."""
-    package = _package()
+    package = outside.package("fiftyone", NOT_HERE)
     with tempfile.TemporaryDirectory() as folder:
         dataset.export(export_dir=folder, dataset_type=package.types.FiftyOneDataset, export_media=False)
         return read(Path(folder), labels)
@@ -187,37 +187,23 @@ def _read_samples(path: Path, labels: str | None, classes: Sequence[str] | None)
     if name is None:
         known = ", ".join(list(samples[0])[:20])
         raise InputError(f"{file} has no field with labels: {known}; pass labels (--set labels=FIELD).")
-    where = [f"{file}, sample {row + 1}" for row in range(len(samples))]
-    given = [_confidences(sample.get(name), place) for sample, place in zip(samples, where, strict=True)]
-    proposed = [_confidences(sample.get("proposed"), place) for sample, place in zip(samples, where, strict=True)]
-    blank = [listed(sample.get("unknown") or [], place) for sample, place in zip(samples, where, strict=True)]
+    rows, blank = [], []
+    for place, sample in enumerate(samples, 1):
+        where = f"{file}, sample {place}"
+        keys = {"given": name, "proposed": "proposed", "wrong": "wrong"}
+        labels_of = {key: _confidences(sample.get(kept), where) for key, kept in keys.items()}
+        identity = field(sample, "image_id" if "image_id" in sample else "filepath", str, where)
+        rows.append(sample | labels_of | {"id": identity, "filepath": field(sample, "filepath", str, where)})
+        blank.append(listed(sample.get("unknown") or [], where))
     if classes is None:
         metadata = read_json(path / "metadata.json") if (path / "metadata.json").exists() else {}
         classes = _classes_of(checked(metadata, dict, f"{path / 'metadata.json'}"))
-    rows = [row for row in (*given, *proposed) if row is not None]
-    mentioned = {label for row in rows for label in row} | {label for row in blank for label in row}
-    columns = (*classes, *ordered(mentioned - set(classes)))
-    if not columns:
-        raise InputError(f"{file} names no class; {CLASSES}.")
-    ids = [_id_of(sample, place) for sample, place in zip(samples, where, strict=True)]
-    paths = [field(sample, "filepath", str, place) for sample, place in zip(samples, where, strict=True)]
-    table = LabelTable(
-        np.asarray(ids, dtype=np.str_),
-        columns,
-        from_names(_filled(given, blank, columns), columns, str(file)),
-        paths=np.asarray(paths, dtype=np.str_),
-        patients=_patients(samples),
-    )
-    doubts = None
-    if all(isinstance(sample.get("flag"), bool) for sample in samples):
-        wrong = [_confidences(sample.get("wrong"), place) or {} for sample, place in zip(samples, where, strict=True)]
-        single = [[row.get(label) for label in columns] for row in wrong]
-        expected = [sample.get("expected") for sample in samples]
-        doubts = as_doubts(ids, [sample["flag"] for sample in samples], expected, single)
-    if all(row is None for row in proposed):
-        return Judgement(table, None, doubts)
-    better = from_names(_filled(proposed, blank, columns), columns, str(file))
-    return Judgement(table, table.replace(better), doubts)
+    mentioned = {label for row in rows for key in ("given", "proposed") for label in row[key] or ()}
+    columns = columns_of(classes, mentioned.union(*blank), file)
+    for key in ("given", "proposed"):
+        for row, filled in zip(rows, _filled([row[key] for row in rows], blank, columns), strict=True):
+            row[key] = filled
+    return from_rows(rows, columns, str(file), paths=[row["filepath"] for row in rows])
 
 
 def _read_classifications(path: Path, classes: Sequence[str] | None) -> Judgement:
@@ -237,12 +223,9 @@ def _read_classifications(path: Path, classes: Sequence[str] | None) -> Judgemen
             item = item if isinstance(item, dict) else {"label": item}
             found[_label(item.get("label"), names, where)] = _confidence(item.get("confidence"))
         rows.append(None if target is None else found)
-    known = tuple(dict.fromkeys(classes or names))
-    columns = (*known, *ordered({label for row in rows if row is not None for label in row} - set(known)))
-    if not columns:
-        raise InputError(f"{file} names no class; {CLASSES}.")
-    ids = np.asarray([checked(image, str, str(file)) for image in images], dtype=np.str_)
-    return Judgement(LabelTable(ids, columns, from_names(_filled(rows, [[]] * len(rows), columns), columns, str(file))))
+    columns = columns_of(classes or names, {label for row in rows for label in row or ()}, file)
+    given = zip(images, _filled(rows, [[]] * len(rows), columns), strict=True)
+    return from_rows([{"id": checked(image, str, str(file)), "given": row} for image, row in given], columns, str(file))
 
 
 def _label(value: Any, names: Sequence[str], where: str) -> str:
@@ -291,19 +274,3 @@ def _classes_of(metadata: dict[str, Any]) -> list[str]:
     info = metadata.get("info")
     found = metadata.get("default_classes") or (info.get("classes") if isinstance(info, dict) else None)
     return list(dict.fromkeys(listed(found, "metadata.json, classes"))) if found else []
-
-
-def _id_of(sample: dict[str, Any], where: str) -> str:
-    return field(sample, "image_id" if "image_id" in sample else "filepath", str, where)
-
-
-def _patients(samples: Sequence[dict[str, Any]]) -> Any:
-    found = [sample.get("patient") for sample in samples]
-    return np.asarray(found, dtype=np.str_) if all(isinstance(name, str) for name in found) else None
-
-
-def _package() -> Any:
-    try:
-        return import_module("fiftyone")
-    except ImportError as error:
-        raise InputError("FiftyOne is not installed: pip install fiftyone; or write a folder for it.") from error

@@ -13,24 +13,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bomd import outside
 from bomd.errors import InputError
 from bomd.exchange import parquet
 from bomd.exchange.documents import checked, field, listed
-from bomd.exchange.judgement import (
-    Cell,
-    Judgement,
-    as_doubts,
-    from_lists,
-    from_names,
-    number,
-)
-from bomd.tables import LabelTable
+from bomd.exchange.judgement import Judgement, number
+from bomd.exchange.rows import from_rows
 
 VALUES = ("given", "proposed", "wrong")  # columns with one number per class
 IDS = ("id", "image_id", "file_name", "path")
@@ -38,7 +31,7 @@ IDS = ("id", "image_id", "file_name", "path")
 
 def to_dataset(judgement: Judgement) -> Any:
     """A `datasets.Dataset`, which needs the package; `cast_column("path", datasets.Image())` then shows the images."""
-    package = _package()
+    package = outside.package("datasets", "Hugging Face datasets is not installed: pip install 'bomd[exchange]'.")
     columns = _columns(judgement)
     return package.Dataset.from_dict(columns, package.Features.from_dict(_features(columns, judgement.given.classes)))
 
@@ -115,30 +108,21 @@ def _from_columns(columns: Mapping[str, list[Any]], features: Mapping[str, Any],
     column = next((name for name in IDS if name in columns), None)
     if column is None:
         raise InputError(f"{where} has no column that names the images: {', '.join(IDS)}.")
-    ids = np.asarray([checked(name, str, f"{where}, {column!r}") for name in columns[column]], dtype=np.str_)
-    extras = {
-        kind: np.asarray([checked(cell, str, f"{where}, {name!r}") for cell in columns[name]], dtype=np.str_)
-        for name, kind in (("path", "paths"), ("patient", "patients"))
-        if name in columns
-    }
 
-    def rows(name: str) -> list[dict[str, Cell]]:
-        found = [checked(cells, list, f"{where}, {name!r}") for cells in columns[name]]
-        if any(len(cells) != len(names) for cells in found):
-            raise InputError(f"{where}: a row of {name!r} has not one value for each of {len(names)} classes.")
-        return [dict(zip(names, cells, strict=True)) for cells in found]
+    def cell(name: str, value: Any) -> Any:
+        if name in VALUES:
+            value = checked(value, list, f"{where}, {name!r}")
+            if len(value) != len(names):
+                raise InputError(f"{where}: a row of {name!r} has not one value for each of {len(names)} classes.")
+            return dict(zip(names, value, strict=True))
+        kind = bool if name == "flag" else str
+        return value if name == "expected" else checked(value, kind, f"{where}, {name!r}")
 
-    if "given" in columns:
-        values = from_names(rows("given"), names, where)
-    else:
-        values = from_lists([_chosen(cells, names, where) for cells in columns["labels"]], names)
-    labels = LabelTable(ids, names, values, **extras)
-    proposed = labels.replace(from_names(rows("proposed"), names, where)) if "proposed" in columns else None
-    doubts = None
-    if "flag" in columns:
-        wrong = [list(row.values()) for row in rows("wrong")] if "wrong" in columns else len(names)
-        doubts = as_doubts(labels.ids.tolist(), columns["flag"], columns.get("expected", [None] * len(ids)), wrong)
-    return Judgement(labels, proposed, doubts)
+    known = {name: [cell(name, value) for value in columns[name]] for name in columns if name != "labels"}
+    known["id"] = known[column]
+    rows = [dict(zip(known, cells, strict=True)) for cells in zip(*known.values(), strict=True)]
+    lists = None if "given" in known else [_chosen(cells, names, where) for cells in columns["labels"]]
+    return from_rows(rows, names, where, listed=lists, paths=known.get("path"))
 
 
 def _chosen(cells: Any, names: Sequence[str], where: str) -> list[list[str]]:
@@ -150,10 +134,3 @@ def _chosen(cells: Any, names: Sequence[str], where: str) -> list[list[str]]:
     if wrong:
         raise InputError(f"{where}, 'labels': there is no class number {wrong[0]}.")
     return [[names[cell] for cell in numbers]]
-
-
-def _package() -> Any:
-    try:
-        return import_module("datasets")
-    except ImportError as error:
-        raise InputError("Hugging Face datasets is not installed: pip install 'bomd[exchange]'.") from error

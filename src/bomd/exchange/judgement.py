@@ -26,7 +26,6 @@ class Doubts:
     """How far given labels are doubted.
 
     Attributes:
-        ids: (N) names.
         flagged: (N) images worth a look.
         expected: (N) how many labels are expected to be wrong; NaN where unknown.
         wrong: (N, C) probability that the given label is wrong; NaN where unknown.
@@ -50,7 +49,6 @@ class Judgement:
     """Labels with an opinion about them; the opinion never takes the place of what was given.
 
     Attributes:
-        given: The labels as they came.
         proposed: Better ones, of the same images and classes: by a run, or by people who looked.
         doubts: Which images and labels look wrong.
     """
@@ -111,13 +109,8 @@ def number(value: Any) -> Cell:
     return int(value) if value in (0, 1) else float(str(np.float32(value)))
 
 
-def by_name(values: NDArray[Any], classes: Sequence[str]) -> dict[str, Cell]:
-    """One row with the name of the class at each value."""
-    return {name: number(value) for name, value in zip(classes, values, strict=True)}
-
-
 def from_names(rows: Sequence[Mapping[str, Cell]], classes: Sequence[str], where: str) -> Floats:
-    """(N, C) values of rows as `by_name` makes them; a class that a row does not name is unknown."""
+    """(N, C) values of rows with the name of the class at each value; a class that a row does not name is unknown."""
     values = np.full((len(rows), len(classes)), np.nan, dtype=np.float32)
     places = {name: place for place, name in enumerate(classes)}
     for row, cells in enumerate(rows):
@@ -140,7 +133,6 @@ def from_lists(
 
     Args:
         rows: A list for each person and image.
-        classes: Columns of the result.
         unknown: (N, C) labels that were unknown when people looked: nobody's silence makes them 0, and an empty list
             then says that nothing was found.
     """
@@ -171,28 +163,23 @@ def soundness(expected: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def as_doubts(
-    ids: Sequence[str], flagged: Sequence[Any], expected: Sequence[Any], wrong: Sequence[Sequence[Any]] | int
+    ids: Sequence[str] | Text, flagged: Sequence[Any], expected: Sequence[Any], wrong: Sequence[Sequence[Any]]
 ) -> Doubts:
     """Doubts of values that somebody else's file holds.
 
     Args:
-        ids: (N) names.
         flagged: (N) true or false.
         expected: (N) numbers, or None where there is none.
-        wrong: (N, C) likewise for single labels, or C where nothing is known about them.
+        wrong: (N, C) likewise for single labels.
     """
     for value in flagged:
         if not isinstance(value, bool):
             raise InputError(f"The flag {short(value)} is neither true nor false.")
-    single = np.full((len(ids), wrong), np.nan, dtype=np.float32) if isinstance(wrong, int) else None
-    if single is None:
-        assert not isinstance(wrong, int)
-        single = np.asarray([_numbers(row, 1) for row in wrong], dtype=np.float32)
     return Doubts(
         np.asarray(ids, dtype=np.str_),
         np.asarray(flagged, dtype=np.bool_),
         np.asarray(_numbers(expected, 1e30), dtype=np.float32),
-        single,
+        np.asarray([_numbers(row, 1) for row in wrong], dtype=np.float32),
     )
 
 

@@ -16,21 +16,10 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from bomd.data.datasets.folder import CLASSES
 from bomd.errors import InputError
 from bomd.exchange.documents import checked, element, field, listed, read_json, write_xml
-from bomd.exchange.judgement import (
-    Judgement,
-    as_doubts,
-    by_name,
-    file_of,
-    from_lists,
-    from_names,
-    number,
-    ordered,
-    positives,
-    soundness,
-)
+from bomd.exchange.judgement import Judgement, file_of, positives, soundness
+from bomd.exchange.rows import columns_of, from_rows, names_below, to_rows
 from bomd.files import write_json
 from bomd.tables import LabelTable
 
@@ -43,8 +32,6 @@ def write(judgement: Judgement, path: Path, root: Path | None = None, address: s
     """Write tasks as JSON, and the labelling set-up beside it.
 
     Args:
-        judgement: What to send.
-        path: The file.
         root: The folder that the addresses start from, Label Studio's LOCAL_FILES_DOCUMENT_ROOT. Without it the
             images' paths are taken as they are.
         address: What stands before the path of an image in its address.
@@ -55,7 +42,9 @@ def write(judgement: Judgement, path: Path, root: Path | None = None, address: s
     choices = element(set_up, "Choices", name=CONTROL, toName=PICTURE, choice="multiple")
     for name in given.classes:
         element(choices, "Choice", value=name)
-    write_json(path, [_task(judgement, row, root, address) for row in range(len(judgement))])
+    places = [address + quote(place) for place in _places(given, root)]
+    whole = zip(to_rows(judgement), places, strict=True)
+    write_json(path, [_task(judgement, row, *task) for row, task in enumerate(whole)])
     write_xml(path.with_suffix(".xml"), set_up)
 
 
@@ -66,7 +55,6 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
     soon as any task is annotated, a task that is not is unknown: predictions that nobody confirmed are no decisions.
 
     Args:
-        path: The file.
         classes: The classes, where tasks do not carry given labels; by default all that were ever chosen.
 
     Returns:
@@ -76,65 +64,30 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
     tasks = [checked(task, dict, f"{path}, task") for task in checked(read_json(path), list, str(path))]
     if not tasks:
         raise InputError(f"{path} holds no tasks.")
-    data = [field(task, "data", dict, f"{path}, task {row + 1}") for row, task in enumerate(tasks)]
-    ids = [_id_of(cells, f"{path}, task {row + 1}") for row, cells in enumerate(data)]
-    chosen = [_choices(task, f"{path}, task {row + 1}") for row, task in enumerate(tasks)]
-    given = [_names(cells.get("given"), f"{path}, task {row + 1}") for row, cells in enumerate(data)]
-    own = any(cells for cells in given)
-    known = list(dict.fromkeys([*(classes or ()), *(name for cells in given for name in cells)]))
-    names = (*known, *ordered({name for lists in chosen for one in lists for name in one} - set(known)))
-    if not names:
-        raise InputError(f"{path} names no class: nothing is annotated; {CLASSES}.")
-    patients = [cells.get("patient") for cells in data]
-    table = LabelTable(
-        np.asarray(ids, dtype=np.str_),
-        names,
-        np.full((len(ids), len(names)), np.nan),
-        patients=np.asarray(patients, dtype=np.str_) if all(isinstance(name, str) for name in patients) else None,
-    )
-    if not own:
-        return Judgement(table.replace(from_lists(chosen, names)))
-    values = from_names(given, names, str(path))
-    if any(chosen):
-        proposed = from_lists(chosen, names, np.isnan(values))
-    else:
-        offered = [_names(cells.get("proposed"), f"{path}, task {row + 1}") for row, cells in enumerate(data)]
-        proposed = from_names([{name: row[name] for name in row if name in names} for row in offered], names, str(path))
-    if all(isinstance(cells.get("flag"), bool) for cells in data):
-        wrong = [_names(cells.get("wrong"), f"{path}, task {row + 1}") for row, cells in enumerate(data)]
-        expected, single = (
-            [cells.get("expected") for cells in data],
-            [[row.get(name) for name in names] for row in wrong],
-        )
-        doubts = as_doubts(ids, [cells["flag"] for cells in data], expected, single)
-    else:
-        doubts = None
-    table = table.replace(values)
-    return Judgement(table, table.replace(proposed) if not np.isnan(proposed).all() else None, doubts)
+    rows, chosen = [], []
+    for number, task in enumerate(tasks, 1):
+        where = f"{path}, task {number}"
+        data = field(task, "data", dict, where)
+        named = {key: _names(data.get(key), where) for key in ("given", "proposed", "wrong")}
+        rows.append(data | named | {"id": _id_of(data, where)})
+        chosen.append(_choices(task, where))
+    known = [*(classes or ()), *(name for key in ("given", "proposed") for row in rows for name in row[key])]
+    columns = columns_of(known, {name for lists in chosen for one in lists for name in one}, path)
+    return from_rows(rows, columns, str(path), listed=chosen, decided=chosen if any(chosen) else None)
 
 
-def _task(judgement: Judgement, row: int, root: Path | None, address: str) -> dict[str, Any]:
+def _task(judgement: Judgement, row: int, cells: dict[str, Any], place: str) -> dict[str, Any]:
     given, proposed, doubts = judgement.given, judgement.proposed, judgement.doubts
-    data: dict[str, Any] = {"image": address + quote(_place(given, row, root)), "id": str(given.ids[row])}
-    if given.patients is not None:
-        data["patient"] = str(given.patients[row])
-    data["given"] = by_name(given.values[row], given.classes)
     predictions = [{"model_version": GIVEN, "result": _result(positives(given.values[row], given.classes))}]
     if proposed is not None:
-        data["proposed"] = by_name(proposed.values[row], given.classes)
-        prediction: dict[str, Any] = {
-            "model_version": PROPOSED,
-            "result": _result(positives(proposed.values[row], given.classes)),
-        }
+        result = _result(positives(proposed.values[row], given.classes))
+        prediction: dict[str, Any] = {"model_version": PROPOSED, "result": result}
         if doubts is not None and doubts.rank is not None:
             prediction["score"] = doubts.rank[row] / (len(judgement) + 1)
         elif doubts is not None and not np.isnan(doubts.expected[row]):
             prediction["score"] = float(soundness(doubts.expected[row : row + 1])[0])
         predictions.append(prediction)
-    if doubts is not None:
-        data |= {"flag": bool(doubts.flagged[row]), "expected": number(doubts.expected[row])}
-        data["wrong"] = by_name(doubts.wrong[row], given.classes)
-    return {"data": data, "predictions": predictions}
+    return {"data": {"image": place, **cells}, "predictions": predictions}
 
 
 def _result(names: list[str]) -> list[dict[str, Any]]:
@@ -143,19 +96,13 @@ def _result(names: list[str]) -> list[dict[str, Any]]:
     return [{"from_name": CONTROL, "to_name": PICTURE, "type": "choices", "value": {"choices": names}}]
 
 
-def _place(given: LabelTable, row: int, root: Path | None) -> str:
-    """The path of an image below the root, or its id where images are not files."""
+def _places(given: LabelTable, root: Path | None) -> list[str]:
+    """The paths of images below the root, or their ids where images are not files."""
     if given.paths is None:
-        return str(given.ids[row])
-    path = Path(str(given.paths[row]))
+        return [str(name) for name in given.ids]
     if root is None:
-        return path.as_posix()
-    try:
-        return path.absolute().relative_to(root.absolute()).as_posix()
-    except ValueError:
-        raise InputError(
-            f"Image {path} is not below {root}, from where images are served; pass another root."
-        ) from None
+        return [Path(str(path)).as_posix() for path in given.paths]
+    return names_below(root, given.paths, "from where images are served; pass another root")
 
 
 def _id_of(data: dict[str, Any], where: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from bomd import outside
 from bomd.data.datasets.folder import CLASSES
 from bomd.errors import InputError
 from bomd.exchange.documents import listed, read_bytes
@@ -30,7 +31,6 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
     """Read one Parquet file.
 
     Args:
-        path: The file.
         classes: The columns with labels; by default those that it names itself, or all that are nothing else.
     """
     table = load(path)
@@ -66,10 +66,7 @@ def load(path: Path) -> Any:
 
 def arrow_package() -> Any:
     """pyarrow, which is optional."""
-    try:
-        return import_module("pyarrow")
-    except ImportError as error:
-        raise InputError("Parquet needs pyarrow: pip install 'bomd[parquet]'.") from error
+    return outside.package("pyarrow", "Parquet needs pyarrow: pip install 'bomd[parquet]'.")
 
 
 def _one_line(error: Exception) -> str:

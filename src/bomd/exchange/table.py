@@ -40,8 +40,6 @@ def write(judgement: Judgement, path: Path, keep: Literal["all", "given", "propo
     """Write a CSV, or with the suffix `.tsv` one with tabs.
 
     Args:
-        judgement: What to write.
-        path: The file.
         keep: `given` or `proposed` for an ordinary label file with these alone; a label for which nothing is
             proposed is then the given one.
     """
@@ -57,8 +55,6 @@ def save(frame: pd.DataFrame, path: Path, *, for_spreadsheets: bool = True) -> N
     """Write the columns as text: 0 and 1 without a point, unknown ones blank.
 
     Args:
-        frame: The columns.
-        path: The file.
         for_spreadsheets: Put an apostrophe before text that a spreadsheet would run as a formula; `read` takes it away.
     """
     labels = frame.select_dtypes("float32").columns
@@ -76,7 +72,6 @@ def read(path: Path, images: Path | None = None, classes: Sequence[str] | None =
     """Read a CSV, TSV, Parquet or Excel file.
 
     Args:
-        path: The file.
         images: The folder of the images. The columns may then be any that the dataset `folder` understands, and
             every row must have an image.
         classes: The columns with labels; by default all that are nothing else.

@@ -47,7 +47,6 @@ class XrayDataset(Protocol):
 
     Attributes:
         labels: (N, P) with NaN for unknown.
-        pathologies: P names.
         csv: (N) rows with at least a column that names the image.
     """
 

@@ -42,7 +42,6 @@ def run_all(
 
     Args:
         jobs: Runs at the same time; never more than there are cores.
-        console: Where to show how far it is.
         results: A file of records to add each run to as soon as it is finished.
         command: Starts a process that does runs; see `bomd.experiments.workers`.
     """

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -33,6 +32,7 @@ from bomd.experiments.writing import write_run
 from bomd.learn.engine import History, fit, predict
 from bomd.learn.logs import DEFAULT, find_loggers, log_history
 from bomd.measure.metrics import classification, mean_auc
+from bomd.measure.result import BEFORE_NOISE, VALIDATION, Result
 from bomd.measure.thresholds import choose_thresholds
 from bomd.methods import METHODS
 from bomd.methods.base import Context, Method, NoiseLevel
@@ -47,8 +47,6 @@ from bomd.seeds import derive
 from bomd.tables import NO_FINDING, LabelTable, Text
 from bomd.typed import arguments
 
-HELD_OUT = "validation"  # the name under which held-out patients appear among the test sets
-BEFORE_NOISE = "validation before noise"  # the same patients with the labels before noise was added on purpose
 HANDED = "handed"  # in `train`, what labels were that nobody can read again: they were handed over, see `run_on`
 NOBODY_HELD_OUT = 'fit.select = "best" needs held-out patients, and validation is 0: the last epoch was kept.'
 NO_SCORE = 'fit.select = "best": no epoch could be scored on the held-out patients, so the last one was kept.'
@@ -113,7 +111,7 @@ def run_on(
     labels = train.labels if noise is None else after_noise(noise.noisy, train.labels)
     # Decisions come after both: the same noise falls on the same labels and the same patients are held out as in the
     # run that people reviewed, so that neither brings true labels back.
-    kept, held_out = split_by_patient(labels, config.validation, derive(config.seed, HELD_OUT))
+    kept, held_out = split_by_patient(labels, config.validation, derive(config.seed, VALIDATION))
     notes = []
     if decided is not None:
         labels = decided.over(labels, decided_only=noise is not None)
@@ -142,10 +140,10 @@ def run_on(
         for name, source in sources.items()
     }
     if len(validation):
-        truths[HELD_OUT] = validation
-        views[HELD_OUT] = show(train.store, validation)
+        truths[VALIDATION] = validation
+        views[VALIDATION] = show(train.store, validation)
         if noise is not None:
-            truths[BEFORE_NOISE], views[BEFORE_NOISE] = noise.clean.take(held_out), views[HELD_OUT]
+            truths[BEFORE_NOISE], views[BEFORE_NOISE] = noise.clean.take(held_out), views[VALIDATION]
 
     def score(name: str, networks: Sequence[Network]) -> LabelTable:
         scores = predict(method, networks, views[name]).numpy()
@@ -166,7 +164,7 @@ def run_on(
             seed=derive(config.seed, "classifier"),
             directory=stage.directory,
             what="train classifier",
-            validate=(lambda trained: mean_auc(validation, score(HELD_OUT, trained))) if len(validation) else None,
+            validate=(lambda trained: mean_auc(validation, score(VALIDATION, trained))) if len(validation) else None,
         )
     if config.fit.abnormality:
         _share_abnormality(method, networks, images, given.classes, config.fit.abnormality)
@@ -193,15 +191,15 @@ def run_on(
         "images_presented": sum(epoch["images"] for epoch in course),
     }
 
-    def save_model(numbers: dict[str, Any]) -> None:
+    def save_model(result: Result) -> None:
         counts = {"train": len(given), **{name: len(truth) for name, truth in truths.items()}}
         model.save(
             this.directory / "model",
             method.deployed(networks),
             given.classes,
             config.images.size,
-            thresholds=choose_thresholds(truths[HELD_OUT], predictions[HELD_OUT]) if len(validation) else None,
-            metrics=card.summarise(numbers["tests"]),
+            thresholds=choose_thresholds(truths[VALIDATION], predictions[VALIDATION]) if len(validation) else None,
+            metrics={name: scores.brief() for name, scores in result.tests.items()},
             colour=images.colour,
             converts=kept_as.converted,
             **card.facts_of(config, counts),
@@ -246,7 +244,7 @@ def read_labels(config: Config) -> dict[str, tuple[LabelTable, datasets.Dataset]
 
     Those of the training set are as the set has them; what people decided about them is read by `read_decided`.
     """
-    reserved = {"train", HELD_OUT, BEFORE_NOISE} & set(config.test)
+    reserved = {"train", VALIDATION, BEFORE_NOISE} & set(config.test)
     if reserved:
         raise InputError(f"A test set cannot be called {reserved.pop()!r}.")
     undecided = {name: value for name, value in config.train.items() if name not in datasets.CORRECTIONS}

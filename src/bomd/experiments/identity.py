@@ -20,6 +20,7 @@ from bomd.experiments.noise_names import NO_NOISE, noise_name
 from bomd.files import fingerprint
 from bomd.methods import METHODS
 from bomd.methods.describe import describe, tables_of
+from bomd.saved import mapped
 
 SPEED = ("accelerator", "kernels", "graphs", "fused", "resident")  # settings of the device that decide about time alone
 PLACES = ("lists", "reports")  # arguments of readers that say where a part of the data lies, beside those called root
@@ -42,7 +43,7 @@ def identity(config: Mapping[str, Any]) -> str:
     found = decisive(config)
     usual = _defaults() | {"settings": _defaults_of(found["method"])}
     named = [found.get(key) for key in ("name", "method", "seed")]
-    return fingerprint(_as_floats([named, _changed(found, usual)]))
+    return fingerprint(mapped([named, _changed(found, usual)], _as_float))
 
 
 def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def apart(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """The decisive settings in three: of the data, of the training, and of the method; without noise and seeds."""
-    found: dict[str, Any] = _without_seeds(decisive(config))
+    found: dict[str, Any] = mapped(decisive(config), lambda value: value, lambda key: key != "seed")
     data, own = {key: found.pop(key, None) for key in DATA}, found.pop("settings")
     return data, {key: value for key, value in found.items() if key not in ("noise", "method")}, own
 
@@ -135,24 +136,14 @@ def _defaults_of(method: str) -> dict[str, Any]:
 
 def _without_folders(value: Any) -> Any:
     """Records hold file names in place of paths, and lists in place of tuples."""
-    if isinstance(value, Mapping):
-        kept = {key: item for key, item in value.items() if key not in PLACES and not str(key).endswith("root")}
-        return {key: _without_folders(item) for key, item in kept.items()}
-    if isinstance(value, list | tuple):
-        return [_without_folders(item) for item in value]
+    return mapped(value, without_folder, lambda key: key not in PLACES and not key.endswith("root"))
+
+
+def without_folder(value: Any) -> Any:
+    """A file's name in place of its path: where somebody kept the data is nobody's business."""
     return Path(value).name if isinstance(value, PurePath) or (isinstance(value, str) and "/" in value) else value
 
 
-def _as_floats(value: Any) -> Any:
+def _as_float(value: Any) -> Any:
     """Numbers as one kind, since a recipe may write 1 for 1.0."""
-    if isinstance(value, Mapping):
-        return {key: _as_floats(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_as_floats(item) for item in value]
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _without_seeds(settings: Any) -> Any:
-    if isinstance(settings, Mapping):
-        return {key: _without_seeds(value) for key, value in settings.items() if key != "seed"}
-    return settings

@@ -44,8 +44,6 @@ def without_shared_patients(
     """The training labels without patients of a test set, who are the same under whatever spelling of a folder.
 
     Args:
-        train: The training labels.
-        tests: Labels of each test set.
         sources: What the recipe says of each set, and of the training set under "train".
         drop: Leave shared patients out of training instead of refusing them.
     """

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from bomd.errors import InputError
-from bomd.experiments.identity import identity
+from bomd.experiments.identity import identity, without_folder
 from bomd.files import locked, read_text, write_text
 from bomd.measure.result import Result
 from bomd.runs import Run
-from bomd.saved import read_as
+from bomd.saved import mapped, read_as
 
 PARTS = ("config", "result", "environment")
+INTERVALS = ("auc_low", "auc_high", "ap_low", "ap_high", "draws")  # of single classes: half of a record
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,6 @@ class Record:
 
     Attributes:
         written: As JSON has it: "run", "config", "result" and "environment".
-        file: Named by errors.
         directory: Of the run, where the record was read from it.
     """
 
@@ -114,10 +114,11 @@ class Record:
 def record_of(run: Run) -> Record:
     """What is kept of a finished run on other machines: without folders, and with no more digits than are certain."""
     whole = Record.of(run)
+    whole.result  # noqa: B018 - an error if it is damaged
     written = {
         "run": whole.run,
-        "config": _without_folders(whole.written["config"]),
-        "result": _without_intervals(_rounded(whole.written["result"])),
+        "config": mapped(whole.written["config"], without_folder),
+        "result": mapped(whole.written["result"], _rounded, lambda key: key not in INTERVALS),
         "environment": whole.written["environment"],
     }
     return Record(written, whole.file, whole.directory)
@@ -160,26 +161,6 @@ def merge(before: Sequence[Record] | None, new: Sequence[Record], path: Path) ->
     return list(unique.values())
 
 
-def _without_intervals(result: dict[str, Any]) -> dict[str, Any]:
-    """The same with no intervals of single classes, which are half of a record and stay in its run."""
-    for test in result["tests"].values():
-        for one in test["classes"]:
-            for name in ("auc_low", "auc_high", "ap_low", "ap_high", "draws"):
-                one.pop(name, None)
-    return result
-
-
-def _without_folders(value: Any) -> Any:
-    """The same settings with file names in place of paths: where somebody kept the data is nobody's business."""
-    if isinstance(value, dict):
-        return {key: _without_folders(item) for key, item in value.items()}
-    return Path(value).name if isinstance(value, str) and "/" in value else value
-
-
 def _rounded(value: Any) -> Any:
-    """The same numbers with four decimals, which is more than any of them is certain to."""
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_rounded(item) for item in value]
+    """Four decimals, which is more than any number is certain to."""
     return round(value, 4) if isinstance(value, float) else value

@@ -90,20 +90,18 @@ class LabelRecord:
             "learnt": self.opinion.learnt,
             "reasons": np.asarray(self.opinion.reasons, dtype=np.str_),
         }
-        if self.clean is not None and self.exposed is not None:
-            columns |= {"clean": self.clean.values, "exposed": self.exposed}
         if self.flags is not None:
             columns |= {"noisy": self.flags.noisy, "margin": self.flags.margin, "entry": self.flags.entry}
-        if self.neighbours is not None:
-            columns["neighbours"] = self.neighbours
-        if self.scores is not None:
-            columns["scores"] = self.scores
-        if self.classifier is not None:
-            columns["classifier"] = self.classifier
-        if self.given.paths is not None:
-            columns["paths"] = self.given.paths
-        if self.given.confirmed is not None:
-            columns["confirmed"] = self.given.confirmed
+        optional: dict[str, NDArray[Any] | None] = {
+            "neighbours": self.neighbours,
+            "scores": self.scores,
+            "classifier": self.classifier,
+            "paths": self.given.paths,
+            "confirmed": self.given.confirmed,
+        }
+        if self.clean is not None:
+            optional |= {"clean": self.clean.values, "exposed": self.exposed}
+        columns |= {name: column for name, column in optional.items() if column is not None}
         write_arrays(path, columns)
 
     @classmethod
@@ -176,8 +174,6 @@ def opinion_of(
     """The one opinion of a run: the method's own, else one by its scores, else one by its classifier.
 
     Args:
-        given: The labels that are judged.
-        own: By the method itself.
         scores: (N, C) how well each label fits, on the method's own scale.
         classifier: (N, C) probabilities by the trained classifier.
         known: Rates of false alarms and misses that somebody measured.
@@ -218,6 +214,18 @@ def load_record(directory: Path) -> LabelRecord:
     folder = f"{people}:"
     patients = [str(patient).removeprefix(folder) for patient in record.given.patients]
     return replace(record, given=replace(record.given, patients=np.asarray(patients, dtype=np.str_)))
+
+
+def store_of(run: Path) -> Store:
+    """The packed images of a run directory."""
+    from bomd.data.store import open_store
+
+    if not (run / "images.json").is_file():
+        raise InputError(f"{run} does not say where its images are: run it again with this version of bomd.")
+    facts = read_json(run / "images.json")
+    if not isinstance(facts, dict) or not isinstance(facts.get("store"), str):
+        raise InputError(f"{run / 'images.json'} does not name a store of images: run it again.")
+    return open_store(run / facts["store"], expected=facts.get("fingerprint"))
 
 
 def patients_of(table: LabelTable) -> Text | None:
@@ -281,9 +289,6 @@ def choose_examples(record: LabelRecord, store: Store, seed: int, most: int = SU
     """Take the beginning of the order of review and some drawn at random from all others that are flagged.
 
     Args:
-        record: Labels, opinion and neighbours.
-        store: The packed images.
-        seed: Of the draw.
         most: From the beginning.
     """
     from bomd.data.images import fit_square, shape_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from bomd import runs
@@ -12,6 +13,7 @@ from bomd.experiments.evaluate import evaluate
 from bomd.experiments.records import REVIEWED, SUSPECTS, LabelRecord, choose_examples, save_predictions
 from bomd.files import write_json
 from bomd.learn.learner import History
+from bomd.measure.result import Result
 from bomd.measure.space import save_sample
 from bomd.methods.base import Space
 from bomd.tables import LabelTable
@@ -29,20 +31,14 @@ def write_run(
     predictions: Mapping[str, LabelTable] | None = None,
     history: History | None = None,
     space: Space | None = None,
-    save_model: Callable[[dict[str, Any]], None] | None = None,
+    save_model: Callable[[Result], None] | None = None,
 ) -> None:
     """Write a run directory; what nobody trained or tested is empty.
 
     Args:
         run: Started, and not finished.
-        config: All settings.
         record: The training labels, and what the run thinks of them.
-        store: The packed training images.
         facts: What else the result says, such as "notes".
-        environment: Where it ran.
-        truths: Labels of each test set.
-        predictions: Scores of each test set.
-        history: One record per epoch.
         space: The descriptors that new labels come from.
         save_model: Keeps the trained networks, told the numbers of the run.
     """
@@ -56,9 +52,15 @@ def write_run(
     save_predictions(place / "predictions.npz", truths, predictions)
     runs.write_lines(place / "metrics.jsonl", history or [])
     write_json(place / "environment.json", environment)
-    numbers = evaluate(record, truths, predictions, config.minimum_positives, space, config.seed)
+    result = replace(
+        evaluate(record, truths, predictions, config.minimum_positives, space, config.seed),
+        format=runs.FORMAT,
+        name=config.name,
+        method=config.method,
+        seed=config.seed,
+        images={"train": len(record.given), **{name: len(truth) for name, truth in truths.items()}},
+        **facts,
+    )
     if save_model is not None:
-        save_model(numbers)
-    named = {"format": runs.FORMAT, "name": config.name, "method": config.method, "seed": config.seed}
-    images = {"train": len(record.given), **{name: len(truth) for name, truth in truths.items()}}
-    write_json(place / "result.json", named | {"images": images} | dict(facts) | numbers)
+        save_model(result)
+    write_json(place / "result.json", result.to_dict())

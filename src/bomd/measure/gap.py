@@ -13,7 +13,6 @@ class Gap:
         mean: Over the seeds that both have.
         std: Sample standard deviation over these seeds; None for one.
         won: Seeds in which the method is ahead.
-        count: Seeds that both have.
         low: Lower end of the 95 % interval over test patients; likewise `high`. None where it was not computed.
         over_seeds: What `bomd.measure.significance.verdict` says of all seeds; None where one has a single seed, which
             it cannot judge.

@@ -24,9 +24,6 @@ class ClassScore(Saved):
     """One class: how many images, how well ranked, and within which bounds.
 
     Attributes:
-        name: of the class.
-        positives: images that have it.
-        negatives: images that do not.
         auc: area under the ROC curve; NaN without positives or negatives.
         ap: average precision, which a coin toss brings to positives / (positives + negatives).
         draws: bootstrap draws in which the class had both positives and negatives; the bounds are theirs.
@@ -66,6 +63,20 @@ class Classification(Saved):
     mean_ap_low: float = math.nan
     mean_ap_high: float = math.nan
 
+    def to_dict(self) -> dict[str, Any]:
+        """As `result.json` has it: a list says why findings are left out."""
+        reasons = [{"name": name, "reason": reason} for name, reason in self.left_out.items()]
+        return super().to_dict() | {"left_out": reasons}
+
+    def brief(self) -> dict[str, Any]:
+        """What goes with a model: `mean_auc` with `low` and `high`, `findings` in the mean, and `auc` of each class."""
+        means = {"mean_auc": self.mean_auc, "low": self.mean_auc_low, "high": self.mean_auc_high}
+        return {
+            **{name: _rounded(value) for name, value in means.items()},
+            "findings": len(self.averaged),
+            "auc": {row.name: _rounded(row.auc) for row in self.classes},
+        }
+
 
 def classification(
     truth: LabelTable,
@@ -85,7 +96,6 @@ def classification(
         truth: labels of 0, 1 or NaN.
         predicted: scores for at least the images of `truth`.
         bootstrap: draws of patients; 0 leaves bounds out.
-        seed: of the draws.
         minimum_positives: findings with fewer are left out of the mean.
     """
     if bootstrap < 0 or minimum_positives < 1:
@@ -232,3 +242,7 @@ def _check(truth: LabelTable, classes: list[str], labels: NDArray[Any], scores: 
             raise InputError(
                 f"Image {str(truth.ids[row])!r} {problem} for {classes[column]!r} ({int(wrong.sum())} such)."
             )
+
+
+def _rounded(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, 4)

@@ -11,14 +11,6 @@ from bomd.measure.metrics import weighted_scores
 from bomd.tables import LabelTable
 
 
-def difference(
-    truth: LabelTable, scores: LabelTable, others: LabelTable, draws: int = 500, seed: int = 0
-) -> tuple[float, float, float] | None:
-    """Mean AUC of `scores` minus that of `others`, with the ends of its 95 % interval; see `over_seeds`."""
-    found = over_seeds(truth, [scores], [others], draws=draws, seed=seed)
-    return None if found is None else (found.difference, found.low, found.high)
-
-
 @dataclass(frozen=True)
 class Paired:
     """What a paired bootstrap says of two methods.

@@ -20,7 +20,6 @@ class Detection(Saved):
     """How well flags find the images with a changed label.
 
     Attributes:
-        images: judged.
         base_rate: share of changed images, which is the precision of flagging everything.
         flagged: share of flagged images.
         precision: share of changed images among the flagged; NaN if nothing is flagged.
@@ -50,9 +49,7 @@ class LabelAuc(Saved):
 
     Attributes:
         before: AUC of the given labels against the clean ones; for 0/1 labels this is balanced accuracy.
-        after: AUC of the new labels.
         before_changed: the same on images with a changed label only; NaN where it is not defined.
-        after_changed: likewise.
     """
 
     name: str
@@ -95,7 +92,6 @@ def detection(
     """Score flags against the labels that are known to be wrong.
 
     Args:
-        flags: of N images.
         changed: (N, C) labels that differ from the clean ones, in the order of `flags`.
         given: the labels that were judged, in the order of `flags`.
         rows: (N) images to judge, where the truth is known for some only.

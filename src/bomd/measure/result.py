@@ -113,10 +113,8 @@ class Result(Saved):
     """What came of a run.
 
     Attributes:
-        name: Of the recipe.
         images: Counts by set, the training images as "train".
         tests: Scores by test set; held-out patients are `VALIDATION` and `BEFORE_NOISE`.
-        seconds: In training.
         images_presented: To networks, in training and between its epochs.
         settings: Of the method, with its defaults; None in records of the first versions.
         composition: Positive labels that are left on images without a flag.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bomd.files import write_arrays
 from bomd.measure.metrics import auc_of
+from bomd.measure.result import ClassDistances, Distance, Space
 from bomd.tables import Floats, LabelTable
 
 BINS = 40
@@ -17,7 +17,7 @@ SAMPLE = 1_000  # images kept for a map of the space
 CHUNK = 4_096  # images at a time: descriptors may be larger than memory
 
 
-def measure_space(descriptors: Floats, vectors: Floats, labels: LabelTable) -> dict[str, Any]:
+def measure_space(descriptors: Floats, vectors: Floats, labels: LabelTable) -> Space:
     """Distances between images and classes, apart for images that have the class and that do not.
 
     "nearest" is the shortest of an image's distances to a class vector, "mean" their mean, and "cosine" the highest
@@ -36,24 +36,15 @@ def measure_space(descriptors: Floats, vectors: Floats, labels: LabelTable) -> d
         truth = labels.values[:, column]
         positive, negative = truth >= 0.5, truth < 0.5
         known = positive | negative
-        entry: dict[str, Any] = {"name": name, "positives": int(positive.sum()), "negatives": int(negative.sum())}
+        found = {}
         for kind, values in kinds.items():
             own = values[:, column]
             sign = 1 if kind == "cosine" else -1
-            auroc = auc_of(positive[known], sign * own[known])
             gap = sign * (own[positive].mean() - own[negative].mean()) if positive.any() and negative.any() else np.nan
-            entry[kind] = {
-                "auroc": None if np.isnan(auroc) else auroc,
-                "gap": None if np.isnan(gap) else float(gap),
-                "positive": _counts(own[positive], edges[kind]),
-                "negative": _counts(own[negative], edges[kind]),
-            }
-        classes.append(entry)
-    return {
-        "images": len(labels),
-        "edges": {kind: values.tolist() for kind, values in edges.items()},
-        "classes": classes,
-    }
+            counts = [_counts(own[part], edges[kind]) for part in (positive, negative)]
+            found[kind] = Distance(auc_of(positive[known], sign * own[known]), float(gap), *counts)
+        classes.append(ClassDistances(name, **found, positives=int(positive.sum()), negatives=int(negative.sum())))
+    return Space(tuple(classes), len(labels), {kind: tuple(values.tolist()) for kind, values in edges.items()})
 
 
 def distances(descriptors: Floats, vectors: Floats) -> dict[str, Floats]:
@@ -95,6 +86,6 @@ def _edges(values: Floats) -> NDArray[np.float64]:
     return np.asarray(np.round(np.linspace(low, high if high > low else low + 1, BINS + 1), 4), dtype=np.float64)
 
 
-def _counts(values: Floats, edges: NDArray[np.float64]) -> list[int]:
+def _counts(values: Floats, edges: NDArray[np.float64]) -> tuple[int, ...]:
     counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
-    return [int(count) for count in counts]
+    return tuple(int(count) for count in counts)

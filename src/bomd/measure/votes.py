@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bomd.clean.neighbours import Neighbours
 from bomd.measure.quality import share
+from bomd.measure.result import Averages, Rates, Threshold, Votes
 from bomd.tables import LabelTable
 
 JUDGED = 5_000  # images at most; more would cost a search on a large set and change the third digit
@@ -19,9 +19,7 @@ Voters = Callable[[NDArray[np.int64]], Neighbours]
 Mask = NDArray[np.bool_]
 
 
-def judge_votes(
-    voters: Voters, given: LabelTable, clean: LabelTable, exposed: Mask, seed: int
-) -> dict[str, Any] | None:
+def judge_votes(voters: Voters, given: LabelTable, clean: LabelTable, exposed: Mask, seed: int) -> Votes | None:
     """Ask the neighbours of images whose true labels are known.
 
     Args:
@@ -40,11 +38,8 @@ def judge_votes(
     labels = given.values[:, findings]
     found = voters(rows).indices
     counts = count_votes(labels, found)
-    return {
-        "images": len(rows),
-        "neighbours": found.shape[1],
-        "thresholds": vote_quality(counts, labels[rows], clean.values[rows][:, findings], found.shape[1]),
-    }
+    lines = vote_quality(counts, labels[rows], clean.values[rows][:, findings], found.shape[1])
+    return Votes(lines, len(rows), found.shape[1])
 
 
 def count_votes(labels: NDArray[np.float32], neighbours: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -58,12 +53,12 @@ def count_votes(labels: NDArray[np.float32], neighbours: NDArray[np.int64]) -> N
 
 def vote_quality(
     counts: NDArray[np.int64], given: NDArray[np.float32], clean: NDArray[np.float32], most: int
-) -> list[dict[str, Any]]:
+) -> tuple[Threshold, ...]:
     """Precision and recall if a label is set from t votes on, for t from 1 to `most`.
 
     "positive" compares the labels so set with the true ones. "entry" takes a given label for wrong where it differs
     from the label so set; truly wrong is where it differs from the true one. Where nothing is flagged, precision is
-    None, not 0.
+    NaN, not 0.
 
     Args:
         counts: (Q, C) votes.
@@ -74,33 +69,19 @@ def vote_quality(
     lines = []
     for threshold in range(1, most + 1):
         voted = counts >= threshold
-        lines.append(
-            {
-                "threshold": threshold,
-                "positive": _both(voted, true, known),
-                "entry": _both(voted != held, held != true, known),
-            }
-        )
-    return lines
+        entry = _both(voted != held, held != true, known)
+        lines.append(Threshold(threshold, _both(voted, true, known), entry))
+    return tuple(lines)
 
 
-def _both(flagged: Mask, wrong: Mask, known: Mask) -> dict[str, Any]:
+def _both(flagged: Mask, wrong: Mask, known: Mask) -> Averages:
     """Over all labels together, and the mean over classes where it is defined."""
     columns = [_pair(flagged[rows, i], wrong[rows, i]) for i, rows in enumerate(known.T)]
     macro = [[pair[place] for pair in columns if not math.isnan(pair[place])] for place in (0, 1)]
-    return {
-        "micro": _named(*_pair(flagged[known], wrong[known])),
-        "macro": _named(*(float(np.mean(values)) if values else math.nan for values in macro)),
-    }
+    means = (float(np.mean(values)) if values else math.nan for values in macro)
+    return Averages(Rates(*_pair(flagged[known], wrong[known])), Rates(*means))
 
 
 def _pair(flagged: Mask, wrong: Mask) -> tuple[float, float]:
     """Precision and recall."""
     return share(wrong[flagged]), share(flagged[wrong])
-
-
-def _named(precision: float, recall: float) -> dict[str, float | None]:
-    return {
-        "precision": None if math.isnan(precision) else precision,
-        "recall": None if math.isnan(recall) else recall,
-    }

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from bomd import progress
 from bomd.clean.detect import detect, scores_of
 from bomd.clean.graph import Neighbours, nearest_images
 from bomd.clean.relabel import neighbour_mean, relabel
 from bomd.config import FitSettings
+from bomd.describe import contrast
 from bomd.describe import descriptors as bags
-from bomd.describe.contrast import ContrastLearner
 from bomd.describe.labelspace import LabelSpace, embed
 from bomd.describe.ranking import Weighting
 from bomd.errors import InputError
-from bomd.files import read_array, read_json, replacing, write_json
-from bomd.learn.engine import History, Learner, fit, predict
+from bomd.files import read_array
+from bomd.learn.engine import History
 from bomd.methods.base import Context, Method, Prepared, Space
-from bomd.methods.nvum import Nvum
-from bomd.networks.backbone import Network
+from bomd.methods.fitted import fit_once, own_settings
+from bomd.methods.nvum import SCORES, Nvum, keep_features
 from bomd.seeds import derive
 from bomd.tables import Flags, Floats, LabelTable
+
+FILE = "descriptors.npy"
 
 
 @dataclass(frozen=True)
@@ -185,87 +184,39 @@ class Bomd(Method):
         """Train descriptors to rank an image's labels above all others (the paper's MID)."""
         space = self._space(train, derive(context.seed, "language"))
         learner = bags.DescriptorLearner(space, self.descriptors, self.weighting, self.beta)
-
-        def keep(networks: Sequence[Network], directory: Path) -> None:
-            bags.extract(learner, networks, context.images, directory / "descriptors.npy")
-
-        directory, history = _fit_once(
-            "descriptors",
-            learner,
-            train.values,
-            self._own_settings(context),
-            learner.outputs,
-            context,
-            keep,
-            [train.values, space.vectors, [self.descriptors, self.weighting, self.beta]],
+        inputs = [train.values, space.vectors, [self.descriptors, self.weighting, self.beta]]
+        settings, outputs = self._own_settings(context), learner.outputs
+        path, history = fit_once(
+            "descriptors", learner, train.values, settings, outputs, context, bags.extract, FILE, inputs
         )
-        found = bags.load(directory / "descriptors.npy", context.images)
+        found = bags.load(path, context.images)
         return Described(found.values, scores_of(found.values, space.vectors), history, space.notes, space.vectors)
 
     def _describe_by_nvum(self, train: LabelTable, context: Context) -> Described:
         """Train a classifier by NVUM as the recipe says; its features describe, its logits score."""
         method = Nvum()
-        targets = method.prepare(train, context).targets
-
-        def features_and_logits(networks: Sequence[Network], images: Tensor) -> Tensor:
-            network = method.deployed(networks)[0]
-            features = network.features(images)
-            return torch.cat([features, network.head(features)], dim=1)
-
-        def keep(networks: Sequence[Network], directory: Path) -> None:
-            both = predict(method, networks, context.images, score=features_and_logits).numpy()
-            features, logits = np.split(both, [both.shape[1] - len(train.classes)], axis=1)
-            _write(directory / "descriptors.npy", features[:, None])
-            _write(directory / "scores.npy", logits)
-
-        directory, history = _fit_once(
-            "nvum",
-            method,
-            targets,
-            replace(context.fit, select="last"),
-            len(train.classes),
-            context,
-            keep,
-            [train.values, list(train.classes)],
+        targets, settings = method.prepare(train, context).targets, replace(context.fit, select="last")
+        inputs = [train.values, list(train.classes)]
+        path, history = fit_once(
+            "nvum", method, targets, settings, len(train.classes), context, keep_features, FILE, inputs
         )
-        found = bags.load(directory / "descriptors.npy", context.images)
-        return Described(found.values, read_array(directory / "scores.npy"), history)
+        found = bags.load(path, context.images)
+        return Described(found.values, read_array(path.with_name(SCORES)), history)
 
     def _describe_by_contrast(self, train: LabelTable, context: Context) -> Described:
         """Learn features without labels, which are therefore the same for all labels of these images."""
-        learner = ContrastLearner()
-
-        def keep(networks: Sequence[Network], directory: Path) -> None:
-            features = predict(learner, networks, context.images).numpy()
-            _write(directory / "descriptors.npy", features[:, None])
-
-        directory, history = _fit_once(
-            "contrast",
-            learner,
-            train.values,
-            self._own_settings(context),
-            learner.outputs,
-            context,
-            keep,
-            [learner.temperature],
+        learner, settings = contrast.ContrastLearner(), self._own_settings(context)
+        inputs = [learner.temperature]
+        path, history = fit_once(
+            "contrast", learner, train.values, settings, learner.outputs, context, contrast.keep_features, FILE, inputs
         )
-        return Described(bags.load(directory / "descriptors.npy", context.images).values, None, history)
+        return Described(bags.load(path, context.images).values, None, history)
 
     def _space(self, train: LabelTable, seed: int) -> LabelSpace:
         return embed(train.classes, self.language, vectors=self.vectors, seed=seed)
 
     def _own_settings(self, context: Context) -> FitSettings:
-        """How a network that only describes is trained."""
-        return replace(
-            context.fit,
-            epochs=self.epochs,
-            batch=self.batch,
-            rate=self.rate,
-            betas=(0.9, 0.999),
-            eps=1e-8,
-            schedule=self.schedule,
-            select="last",
-        )
+        return own_settings(context.fit, self.epochs, self.batch, self.rate, self.schedule)
 
 
 class BomdPaper(Bomd):
@@ -297,45 +248,3 @@ def outvoted(votes: Floats, train: LabelTable) -> Flags:
     lowest = np.where(known, entry, np.inf).min(axis=1, initial=np.inf)
     wrong = known & (positive != (votes >= 0.5))
     return Flags(train.ids, wrong.any(axis=1), np.where(known.any(axis=1), lowest, np.nan).astype(np.float32), entry)
-
-
-def _fit_once(
-    name: str,
-    learner: Learner,
-    targets: Floats,
-    settings: FitSettings,
-    outputs: int,
-    context: Context,
-    keep: Callable[[Sequence[Network], Path], None],
-    inputs: Sequence[Any],
-) -> tuple[Path, History]:
-    """The folder where `keep` put what is needed of the trained networks, and one record per epoch.
-
-    Args:
-        name: of the stage.
-        keep: writes to a folder what later stages need.
-        inputs: all that the outcome depends on beside images, settings, seed and device.
-    """
-    common = (context.images.fingerprint, settings, context.seed, context.fabric.key)
-    with context.stages.enter(name, *common, *inputs, by=(__name__, type(learner).__module__)) as stage:
-        if not stage.finished:
-            networks, history = fit(
-                learner,
-                context.images,
-                targets,
-                settings,
-                outputs=outputs,
-                fabric=context.fabric,
-                seed=derive(context.seed, name),
-                directory=stage.directory,
-                what=f"learn {name}",
-            )
-            keep(networks, stage.directory)
-            write_json(stage.directory / "history.json", history)
-            stage.finish(images=len(context.images))
-        return stage.directory, read_json(stage.directory / "history.json")
-
-
-def _write(path: Path, values: NDArray[Any]) -> None:
-    with replacing(path) as temporary, temporary.open("wb") as stream:
-        np.save(stream, values.astype(np.float32, copy=False), allow_pickle=False)

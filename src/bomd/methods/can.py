@@ -12,9 +12,8 @@ from torch import Tensor
 from bomd.config import FitSettings
 from bomd.learn.engine import Batch
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
-from bomd.networks.architectures import FusedNetwork, make
+from bomd.networks.architectures import FusedNetwork, build_as
 from bomd.networks.backbone import Network
-from bomd.seeds import derive
 from bomd.tables import LabelTable
 
 
@@ -45,18 +44,7 @@ class Can(Method):
         self.focus, self.attention, self.width = focus, attention, width
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
-        first = derive(seed, "network", 0)
-        return [
-            make(
-                "can",
-                settings.backbone,
-                outputs,
-                weights=settings.weights,
-                freeze=settings.freeze,
-                seed=first,
-                width=self.width,
-            )
-        ]
+        return [build_as("can", outputs, settings, seed, width=self.width)]
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         known = (~np.isnan(train.values)).sum(axis=0).clip(min=1)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bomd import progress
+from bomd import outside, progress
 from bomd.errors import InputError
 from bomd.methods.base import Context, Method, Prepared
 from bomd.methods.crossfit import cross_fit
@@ -115,7 +114,5 @@ def flip(table: LabelTable, wrong: NDArray[np.bool_]) -> NDArray[np.float32]:
 
 
 def _package(module: str) -> Any:
-    try:
-        return import_module(f"cleanlab.{module}")  # takes seconds, and the package is an extra
-    except ImportError as error:
-        raise InputError("Method cleanlab needs an extra: pip install 'bomd[cleanlab]'.") from error
+    """Takes seconds to import, and is an extra."""
+    return outside.package(f"cleanlab.{module}", "Method cleanlab needs an extra: pip install 'bomd[cleanlab]'.")

@@ -13,11 +13,13 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from bomd.config import FitSettings
+from bomd.data.batches import Images
 from bomd.describe.prompts import PromptHead, Tower, open_tower
 from bomd.errors import InputError
-from bomd.files import read_json, replacing, write_json
-from bomd.learn.engine import Batch, Learner, fit
+from bomd.files import replacing
+from bomd.learn.engine import Batch, Learner
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
+from bomd.methods.fitted import fit_once, own_settings
 from bomd.methods.hermoza import Hermoza
 from bomd.networks.architectures import SaliencyTrunk
 from bomd.networks.backbone import Network
@@ -71,38 +73,12 @@ class Coop(Method):
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         tower = open_tower(train.classes, self.language, context.fabric.device, derive(context.seed, "language"))
-        settings = replace(
-            context.fit,
-            epochs=self.epochs,
-            batch=self.batch,
-            rate=self.rate,
-            betas=(0.9, 0.999),
-            eps=1e-8,
-            schedule=self.schedule,
-            select="last",
-        )
+        settings = own_settings(context.fit, self.epochs, self.batch, self.rate, self.schedule)
         learner = PromptLearner(tower, self.context, prevalence(train))
-        inputs = (context.images.fingerprint, train.values, tower.identity, settings, [self.context, context.seed])
-        with context.stages.enter("prompts", *inputs, context.fabric.key) as stage:
-            self._trunk = stage.directory / "trunk.safetensors"
-            if not stage.finished:
-                (network,), history = fit(
-                    learner,
-                    context.images,
-                    train.values,
-                    settings,
-                    outputs=tower.width,
-                    fabric=context.fabric,
-                    seed=derive(context.seed, "prompts"),
-                    directory=stage.directory,
-                    what="learn prompts",
-                )
-                weights = {name: value.cpu().contiguous() for name, value in network.trunk.state_dict().items()}
-                with replacing(self._trunk) as temporary:
-                    temporary.write_bytes(save(weights))
-                write_json(stage.directory / "history.json", history)
-                stage.finish()
-            history = read_json(stage.directory / "history.json")
+        inputs = [train.values, tower.identity, self.context]
+        self._trunk, history = fit_once(
+            "prompts", learner, train.values, settings, tower.width, context, keep_trunk, "trunk.safetensors", inputs
+        )
         return replace(self.classifier.prepare(train, context), history=history, notes=tower.notes)
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
@@ -116,6 +92,13 @@ class Coop(Method):
 
     def loss(self, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:
         return self.classifier.loss(logits, targets, index)
+
+
+def keep_trunk(learner: Learner, networks: Sequence[Network], images: Images, path: Path) -> None:
+    """Write the weights of the trunk."""
+    weights = {name: value.cpu().contiguous() for name, value in networks[0].trunk.state_dict().items()}
+    with replacing(path) as temporary:
+        temporary.write_bytes(save(weights))
 
 
 class PromptLearner(Learner):

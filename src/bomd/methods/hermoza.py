@@ -9,9 +9,8 @@ from torch import Tensor
 
 from bomd.config import FitSettings
 from bomd.methods.base import Context, Method, Prepared
-from bomd.networks.architectures import make
+from bomd.networks.architectures import build_as
 from bomd.networks.backbone import Network
-from bomd.seeds import derive
 from bomd.tables import LabelTable
 
 SCALE = 10.0  # brings the weighted loss back to about the size of plain cross-entropy
@@ -41,18 +40,7 @@ class Hermoza(Method):
         self.width, self.hidden = width, hidden
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
-        first, widths = derive(seed, "network", 0), {"width": self.width, "hidden": self.hidden}
-        return [
-            make(
-                "hermoza",
-                settings.backbone,
-                outputs,
-                weights=settings.weights,
-                freeze=settings.freeze,
-                seed=first,
-                **widths,
-            )
-        ]
+        return [build_as("hermoza", outputs, settings, seed, width=self.width, hidden=self.hidden)]
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         positives = np.nansum(train.values, axis=0)

@@ -13,9 +13,8 @@ from bomd.errors import InputError
 from bomd.learn.engine import Batch, Predict
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
 from bomd.methods.warmup import check_share, note_if_idle, warm_epochs
-from bomd.networks.architectures import GraphNetwork, make
+from bomd.networks.architectures import GraphNetwork, build_as
 from bomd.networks.backbone import Network
-from bomd.seeds import derive
 from bomd.tables import NO_FINDING, LabelTable
 
 
@@ -69,18 +68,7 @@ class Hlc(Method):
             raise InputError(f"hlc corrects sets of labels, which must be 0, 1 or unknown: image {first!r} has others.")
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
-        first = derive(seed, "network", 0)
-        return [
-            make(
-                "hlc",
-                settings.backbone,
-                outputs,
-                weights=settings.weights,
-                freeze=settings.freeze,
-                seed=first,
-                width=self.width,
-            )
-        ]
+        return [build_as("hlc", outputs, settings, seed, width=self.width)]
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         self.check(train)

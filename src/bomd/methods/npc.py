@@ -13,7 +13,7 @@ from bomd.config import FitSettings
 from bomd.errors import InputError
 from bomd.learn.engine import Batch, Predict, predict
 from bomd.methods.base import Context, Method, Prepared, train_plainly
-from bomd.networks.architectures import CorrectedNetwork, make
+from bomd.networks.architectures import CorrectedNetwork, build_as
 from bomd.networks.backbone import Network
 from bomd.seeds import derive
 from bomd.tables import LabelTable
@@ -79,14 +79,7 @@ class Npc(Method):
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
         """The classifier with its correction; before `prepare`, around one that is not trained yet."""
-        network = make(
-            "npc",
-            settings.backbone,
-            outputs,
-            weights=settings.weights,
-            freeze=settings.freeze,
-            seed=derive(seed, "network", 0),
-        )
+        network = build_as("npc", outputs, settings, seed)
         assert isinstance(network, CorrectedNetwork)
         if self.classifier is not None:
             network.start_from(self.classifier, self.limits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,12 +13,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bomd.config import FitSettings
+from bomd.data.batches import Images
 from bomd.errors import InputError
-from bomd.learn.engine import Batch
+from bomd.files import write_array
+from bomd.learn.engine import Batch, predict
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
 from bomd.networks.backbone import Network
 from bomd.tables import NO_FINDING, LabelTable
 
+SCORES = "scores.npy"  # what `keep_features` calls the logits
 CLAMP = 1e-4  # probabilities stay this far from 0 and 1
 
 
@@ -115,3 +119,17 @@ def class_prior(train: LabelTable) -> NDArray[np.float64]:
     if NO_FINDING in train.classes:
         frequency[train.findings] *= 1 - frequency[train.classes.index(NO_FINDING)]
     return frequency
+
+
+def keep_features(method: Nvum, networks: Sequence[Network], images: Images, path: Path) -> None:
+    """Write (N, 1, F) features of the averaged network, and beside them (N, C) its logits."""
+
+    def both(networks: Sequence[Network], pixels: Tensor) -> Tensor:
+        network = method.deployed(networks)[0]
+        features = network.features(pixels)
+        return torch.cat([features, network.head(features)], dim=1)
+
+    found = predict(method, networks, images, score=both).numpy()
+    features, logits = np.split(found, [found.shape[1] - method.memory.shape[1]], axis=1)
+    write_array(path, features[:, None])
+    write_array(path.with_name(SCORES), logits)

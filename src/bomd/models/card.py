@@ -11,6 +11,7 @@ from typing import Any
 
 from bomd.config import Config
 from bomd.runs import version_of
+from bomd.saved import mapped
 
 FIT = ("backbone", "weights", "epochs", "batch", "augment", "select")  # settings worth a line
 
@@ -19,7 +20,6 @@ def facts_of(config: Config, images: Mapping[str, int]) -> dict[str, Any]:
     """What a model was trained on, and how, without the paths of the machine it was trained on.
 
     Args:
-        config: Of the run.
         images: How many the training set, the held-out patients and each test set have.
     """
     fit = asdict(config.fit)
@@ -33,25 +33,6 @@ def facts_of(config: Config, images: Mapping[str, int]) -> dict[str, Any]:
         "images": dict(images),
         "fit": _without_paths({name: fit[name] for name in FIT}),
         "version": version_of("bomd"),
-    }
-
-
-def summarise(tests: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The metrics that go with a model, of the "tests" of a run's result.
-
-    Returns:
-        For each set: `mean_auc` with `low` and `high`, `findings` in the mean, and `auc` of each class, None where
-        it is not defined.
-    """
-    return {
-        name: {
-            "mean_auc": _rounded(scores["mean_auc"]),
-            "low": _rounded(scores["mean_auc_low"]),
-            "high": _rounded(scores["mean_auc_high"]),
-            "findings": len(scores["averaged"]),
-            "auc": {row["name"]: _rounded(row["auc"]) for row in scores["classes"]},
-        }
-        for name, scores in tests.items()
     }
 
 
@@ -210,10 +191,6 @@ def _count(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else "–"
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
-
-
 def _plain(value: Any) -> str:
     """Text that Markdown and HTML show as it is, on one line: names come from other people's files."""
     line = " ".join(html.escape(str(value), quote=False).split())
@@ -222,8 +199,8 @@ def _plain(value: Any) -> str:
 
 def _without_paths(values: Any) -> Any:
     """Settings without the folders of the machine: of a path in a value only the last part stays, and no `root`."""
-    if isinstance(values, Mapping):
-        return {key: _without_paths(value) for key, value in values.items() if key != "root"}
-    if isinstance(values, list | tuple):
-        return [_without_paths(value) for value in values]
-    return PurePath(values.replace("\\", "/")).name if isinstance(values, str) else values
+
+    def last_part(value: Any) -> Any:
+        return PurePath(value.replace("\\", "/")).name if isinstance(value, str) else value
+
+    return mapped(values, last_part, lambda key: key != "root")

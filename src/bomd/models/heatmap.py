@@ -152,9 +152,7 @@ def draw(path: Path, model: Model, pixels: Pixels, captions: Mapping[str, str]) 
     """Write a PNG of an image and, beside it, of the heat of some findings over it, with a legend.
 
     Args:
-        path: The PNG.
         model: Whose findings they are.
-        pixels: (H, W), or (H, W, 3) in colour.
         captions: What to write over each finding, by its name.
     """
     scale = PANEL / max(pixels.shape[:2])

@@ -31,6 +31,7 @@ from bomd.models import card
 from bomd.networks.architectures import PLAIN, complete, describe, make
 from bomd.networks.backbone import Network
 from bomd.networks.device import make_fabric
+from bomd.runs import run_of_audit
 from bomd.tables import LabelTable
 
 FORMAT = 2
@@ -179,12 +180,11 @@ def save(
     """Write the folder; `model.json` comes last, so a folder that has it and opens is complete.
 
     Args:
-        directory: The folder.
         networks: All of one architecture.
         classes: C names, in the order of the outputs.
         size: Side of the square that images are resized to.
         thresholds: See `bomd.measure.thresholds`; classes without one have None.
-        metrics: See `bomd.models.card.summarise`.
+        metrics: By test set; see `bomd.measure.metrics.Classification.brief`.
         colour: Whether they learnt from images in colour.
         converts: Whether they learnt from images in colour that were converted to grey.
         facts: What it was trained on, and how, as `bomd.models.card.facts_of` has it; must fit into JSON.
@@ -256,14 +256,9 @@ def load(directory: Path | str, accelerator: Any = "auto") -> Model:
 
 def _find(place: Path) -> Path:
     """The model folder that is meant: this one, that of a run, that of the latest run of an audit, or the only one."""
-    for folder in (place, place / "model"):
+    for folder in (place, place / "model", (run_of_audit(place) or place) / "model"):
         if (folder / DESCRIPTION).exists():
             return folder
-    if (place / "audit.json").is_file():
-        facts = read_json(place / "audit.json")
-        run = place / str(facts.get("run")) if isinstance(facts, dict) else place
-        if (run / "model" / DESCRIPTION).is_file() and run.resolve().is_relative_to(place.resolve()):
-            return run / "model"
     found = sorted(file.parent for file in place.glob(f"**/model/{DESCRIPTION}"))
     if len(found) > 1:
         raise InputError(f"{len(found)} models are in {place}, such as {found[0]} and {found[1]}: name one of them.")

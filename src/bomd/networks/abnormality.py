@@ -24,7 +24,6 @@ def share_abnormality(network: Network, logits: Tensor, nothing: int, share: flo
     Args:
         network: Its head is linear and gives the logits.
         logits: (N, C) of the training images, by this network.
-        nothing: Column of "No Finding".
         share: 0 changes nothing, 1 gives both scores the same weight.
     """
     head = network.head

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bomd.config import FitSettings
 from bomd.errors import InputError
 from bomd.networks.backbone import BACKBONES, Network, PooledEfficientNet, Residual, build
 from bomd.seeds import derive
@@ -357,16 +358,16 @@ ARCHITECTURES: dict[str, type[Architecture]] = {
 }
 
 
+def build_as(name: str, outputs: int, settings: FitSettings, seed: int, **arguments: Any) -> Network:
+    """Make a network of this form as `fit` of a recipe says."""
+    arguments |= {"weights": settings.weights, "freeze": settings.freeze, "seed": derive(seed, "network", 0)}
+    return make(name, settings.backbone, outputs, **arguments)
+
+
 def make(
     name: str, backbone: str, outputs: int, *, weights: Weights = None, seed: int | None = None, **arguments: Any
 ) -> Network:
-    """Make a network of any form.
-
-    Args:
-        name: "plain", or a key of `ARCHITECTURES`.
-        backbone: as for `build`; `outputs`, `weights` and `seed` too.
-        arguments: of the architecture, or of `build`.
-    """
+    """Make a network of any form: "plain", or a key of `ARCHITECTURES`; other arguments as for it, and for `build`."""
     if name == PLAIN:
         return build(backbone, outputs, weights=weights, seed=seed, **arguments)
     if name not in ARCHITECTURES:

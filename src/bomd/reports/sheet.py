@@ -1,4 +1,4 @@
-"""Tables: one set of cells, written as CSV with every digit, as Markdown and as LaTeX."""
+"""Tables: one set of cells, written as CSV with every digit, and as Markdown."""
 
 from __future__ import annotations
 
@@ -13,26 +13,6 @@ from bomd.measure.significance import UNDEFINED, Sample
 from bomd.measure.significance import show as show_sample
 
 MISSING = "missing"
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "≥": r"$\geq$",
-    "≤": r"$\leq$",
-    "−": "$-$",
-    "–": "--",
-    "—": "---",
-    "…": r"\ldots{}",
-    **{character: "\\" + character for character in "&%$#_"},
-}
 
 
 @dataclass(frozen=True)
@@ -43,9 +23,6 @@ class Mean:
 
     Attributes:
         sample: None where no run has the measurement.
-        done: Runs that are recorded.
-        wanted: Runs that were planned.
-        digits: Decimals that are shown.
     """
 
     sample: Sample | None
@@ -61,25 +38,6 @@ class Mean:
 
 
 Cell = str | int | float | Mean | None
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """One table: strings and numbers as they are, for CSV; Markdown and LaTeX are written from the same cells.
-
-    Attributes:
-        name: Ends the names of its files.
-        title: A sentence that can stand above it.
-        notes: Lines below it; data, seeds, device and what is missing are added to them when it is written.
-        ours: Whether runs are behind it; the paper's own numbers have none.
-    """
-
-    name: str
-    title: str
-    heads: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    notes: Sequence[str] = ()
-    ours: bool = True
 
 
 def to_csv(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
@@ -112,43 +70,6 @@ def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], marked_
     body = [[spell(show(cell)) for cell in row] for row in rows]
     lines = [f"| {' | '.join(cells)} |" for cells in ([spell(head) for head in heads], *body)]
     return "\n".join([lines[0], "|---" * len(heads) + "|", *lines[1:]]) + "\n"
-
-
-def to_markdown(sheet: Sheet, facts: Sequence[str] = ()) -> str:
-    """A sheet with its title and notes."""
-    notes = [f"- {escape(note)}" for note in (*sheet.notes, *facts)]
-    return "\n".join([f"**{escape(sheet.title)}**", "", markdown_table(sheet.heads, sheet.rows), *notes, ""])
-
-
-def to_latex(sheet: Sheet, facts: Sequence[str] = (), label: str = "") -> str:
-    """A floating table for `booktabs` and `graphicx`, no wider than the text."""
-    columns = "l" + "r" * (len(sheet.heads) - 1)
-    body = [" & ".join(latex(show(cell)) for cell in row) + r" \\" for row in sheet.rows]
-    notes = " ".join(latex(note) for note in (*sheet.notes, *facts))
-    return "\n".join(
-        [
-            r"\begin{table}[t]",
-            r"  \centering",
-            rf"  \caption{{{latex(sheet.title)}}}",
-            rf"  \label{{tab:{label}}}",
-            r"  \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-            rf"  \begin{{tabular}}{{{columns}}}",
-            r"    \toprule",
-            "    " + " & ".join(latex(head) for head in sheet.heads) + r" \\",
-            r"    \midrule",
-            *(f"    {line}" for line in body),
-            r"    \bottomrule",
-            r"  \end{tabular}}",
-            rf"  \par\smallskip{{\footnotesize {notes}\par}}",
-            r"\end{table}",
-            "",
-        ]
-    )
-
-
-def latex(text: str) -> str:
-    """Plain text as LaTeX source."""
-    return "".join(LATEX.get(character, character) for character in text)
 
 
 def escape(text: str) -> str:

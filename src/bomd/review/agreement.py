@@ -46,7 +46,6 @@ def agreement(decisions: Mapping[str, Mapping[Any, Event]], classes: Sequence[st
 
     Args:
         decisions: What stands, by reviewer and image; skipped images do not count.
-        classes: C names.
 
     Returns:
         Plain values. An image counts where at least two reviewers have judged it; kappa is None where it is

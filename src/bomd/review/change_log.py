@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +10,7 @@ from numpy.typing import NDArray
 
 from bomd.audits.columns import joined
 from bomd.clean.vote import vote
-from bomd.data.cells import harmless
+from bomd.data.cells import csv_text
 from bomd.experiments.records import LabelRecord, patients_of
 from bomd.review.decisions import JUDGEMENTS, Event
 from bomd.review.export import Reviewed, label_cells
@@ -27,10 +25,7 @@ class Entry:
     """One line of the log.
 
     Attributes:
-        kind: One of `KINDS`.
-        image: Its id.
         patient: Empty where the table names none.
-        finding: The class.
         before: The given label as a cell of a table: 0, 1, a probability, or empty for unknown.
         after: The label that stands, likewise.
         who: Everybody who judged the image, in the order of names.
@@ -62,11 +57,6 @@ def change_log(record: LabelRecord, reviewed: Reviewed, standing: Mapping[str, M
     A label of a judged image has a line if it differs from the given one, if another label was proposed for it, or if
     people were evenly split on it. The other labels of the image were seen, too, but nothing was asked about them.
 
-    Args:
-        record: Of the run that was reviewed.
-        reviewed: Its labels after the review.
-        standing: What stands, by reviewer and id.
-
     Returns:
         By time, then in the order of the images and classes.
     """
@@ -90,11 +80,7 @@ def change_log(record: LabelRecord, reviewed: Reviewed, standing: Mapping[str, M
 
 def as_log(entries: Sequence[Entry]) -> str:
     """The log as a table; what a spreadsheet would run as a formula has an apostrophe before it."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([harmless(cell) for cell in entry.cells()] for entry in entries)
-    return stream.getvalue()
+    return csv_text([COLUMNS, *(entry.cells() for entry in entries)])
 
 
 def _evidence(record: LabelRecord, row: int, column: int, share: float) -> str:

@@ -51,13 +51,9 @@ class Event:
     """One thing a reviewer did.
 
     Attributes:
-        reviewer: Who.
-        image: The id of the image.
-        action: One of `ACTIONS`.
         labels: A value for each class, 1, 0 or None for unknown; None for a skip or an undo.
         undoes: The number of the event that an undo takes back.
         number: Its place in the journal; 0 until it is saved.
-        time: When it was saved.
     """
 
     reviewer: str

@@ -14,10 +14,10 @@ from PIL import Image
 
 from bomd.clean.vote import vote
 from bomd.data.images import Pixels
-from bomd.data.store import Store, open_store
+from bomd.data.store import Store
 from bomd.errors import InputError
-from bomd.experiments.records import LabelRecord, load_record, patients_of
-from bomd.files import read_json
+from bomd.experiments.records import LabelRecord, load_record, patients_of, store_of
+from bomd.runs import run_of_audit
 from bomd.tables import Text
 
 UNKNOWN = -1  # a label that nobody has given
@@ -31,9 +31,7 @@ class Evidence:
     """A finished run as reviewers see it.
 
     Attributes:
-        directory: The run.
         record: Its labels, opinion, flags, neighbours and scores.
-        store: Its packed images.
         places: (N) row of each image in the store.
         given: (N, C) 1, 0 or `UNKNOWN`.
         proposed: (N, C) likewise, by the opinion of the run.
@@ -86,16 +84,6 @@ class Evidence:
         strict = np.minimum.accumulate(bits + np.arange(N)) - np.arange(N)
         return np.asarray(strict.astype(np.int32).view(np.float32)[rank - 1])
 
-    @property
-    def added(self) -> NDArray[np.bool_]:
-        """(N, C) labels that the proposal adds."""
-        return np.asarray((self.proposed == 1) & (self.given == 0))
-
-    @property
-    def removed(self) -> NDArray[np.bool_]:
-        """(N, C) labels that the proposal takes away."""
-        return np.asarray((self.proposed == 0) & (self.given == 1))
-
     def packed(self, row: int) -> Pixels:
         """(size, size) the packed picture, which networks have seen."""
         return np.asarray(self.store.images[self.places[row]])
@@ -146,11 +134,9 @@ def only_run(place: Path) -> Path:
     """The run directory that is meant: this one, the latest of an audit, or the only one below it."""
     if (place / "labels.npz").exists() or not place.is_dir():
         return place
-    if (place / "audit.json").is_file():
-        facts = read_json(place / "audit.json")
-        run = place / str(facts.get("run")) if isinstance(facts, dict) else place
-        if (run / "labels.npz").is_file() and run.resolve().is_relative_to(place.resolve()):
-            return run
+    run = run_of_audit(place)
+    if run is not None and (run / "labels.npz").is_file():
+        return run
     found = sorted(file.parent for file in place.glob("**/labels.npz") if (file.parent / "result.json").exists())
     if len(found) > 1:
         raise InputError(f"{len(found)} runs are in {place}, such as {found[0]} and {found[1]}: name one of them.")
@@ -161,7 +147,6 @@ def open_evidence(directory: Path, *, originals: bool | None = None) -> Evidence
     """Open a finished run.
 
     Args:
-        directory: The run directory.
         originals: Show the image files that the record names instead of the packed images; by default where there
             are such files.
 
@@ -170,15 +155,10 @@ def open_evidence(directory: Path, *, originals: bool | None = None) -> Evidence
     """
     if not (directory / "labels.npz").is_file():
         raise InputError(f"No run to review in {directory}: expected a run directory with labels.npz.")
-    if not (directory / "images.json").is_file():
-        raise InputError(f"{directory} does not say where its images are: run it again with this version of bomd.")
     record = load_record(directory)
     if originals and record.given.paths is None:
         raise InputError(f"{directory} names no image files: leave out --originals.")
-    facts = read_json(directory / "images.json")
-    if not isinstance(facts, dict) or not isinstance(facts.get("store"), str):
-        raise InputError(f"{directory / 'images.json'} does not name a store of images: run it again.")
-    store = open_store(directory / facts["store"], expected=facts.get("fingerprint"))
+    store = store_of(directory)
     _check(record, directory)
     given = _hard(record.given.values)
     votes = None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +13,7 @@ from bomd import progress
 from bomd.audits import kept
 from bomd.audits.columns import joined
 from bomd.audits.rewrite import as_decided, rewrite
-from bomd.data.cells import harmless
+from bomd.data.cells import csv_text
 from bomd.data.datasets.corrected import DETAILS, Corrections, details_beside, details_text, read_details
 from bomd.errors import InputError
 from bomd.experiments.records import load_record, patients_of
@@ -32,7 +30,6 @@ class Reviewed:
 
     Attributes:
         labels: Decided where somebody decided, given elsewhere; `confirmed` says where people decided.
-        given: As the run got them.
         reviewers: (N) how many people judged the image.
         split: (N, C) labels on which they were evenly split; those are as given.
         names: Who judged an image, and when last, by row.
@@ -77,7 +74,6 @@ def merge(given: LabelTable, standing: Mapping[str, Mapping[str, Event]]) -> Rev
     confirmed before. A decided label is 0 or 1, also where a probability was given: somebody has looked.
 
     Args:
-        given: Labels before the review.
         standing: What stands, by reviewer and id; skipped images do not count.
     """
     numbers = {name: row for row, name in enumerate(given.ids.tolist())}
@@ -119,13 +115,8 @@ def as_table(reviewed: Reviewed, own: kept.Kept | None) -> str:
     header = [*(PLACES if patients is not None else PLACES[:1]), *labels.classes]
     if len(set(header)) < len(header):
         raise InputError("A class has the name of another column of the reviewed labels: rename the class.")
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([harmless(name) for name in header])
-    for row, values in enumerate(labels.values):
-        places = [str(labels.ids[row]), *([] if patients is None else [str(patients[row])])]
-        writer.writerow([*map(harmless, places), *label_cells(values)])
-    return stream.getvalue()
+    names = zip(*(column.tolist() for column in (labels.ids, patients) if column is not None), strict=True)
+    return csv_text([header, *([*own, *label_cells(row)] for own, row in zip(names, labels.values, strict=True))])
 
 
 def as_details(reviewed: Reviewed, earlier: Path | None = None) -> str:
@@ -156,7 +147,6 @@ def write_reviewed(run: Path, path: Path | None = None) -> tuple[Reviewed, Path]
     """Write the reviewed labels of a run, and their details beside them.
 
     Args:
-        run: The run directory.
         path: Where the labels go; by default `reviewed.csv` in the run directory, or .tsv for a table that was .tsv.
     """
     reviewed, own = read_reviewed(run), kept.find(run)

@@ -39,9 +39,7 @@ class Learnt:
         rates: How often labels of each class are wrong.
         judged: How many images had been judged.
         events: How many decisions had been made or taken back.
-        time: When it was learnt, in UTC.
         factor: (N) by which the number of labels expected to be wrong changes; 1 for images that are not queued.
-        teacher: What knows the evidence.
     """
 
     rates: Rates

@@ -55,7 +55,7 @@ class Queue:
         self.suspicion = evidence.suspicion[self.rows]
         self.queued = np.zeros(len(evidence), dtype=np.bool_)
         self.queued[self.rows] = True
-        self.added, self.removed = evidence.added, evidence.removed
+        self.added, self.removed = evidence.record.added, evidence.record.removed
         adds, removes = self.added.any(axis=1), self.removed.any(axis=1)
         self.kind = np.select([adds & removes, adds, removes], [3, 1, 2], 0).astype(np.int8)  # places in KINDS
         self.kind[self.kind == 0] = KINDS.index("none")

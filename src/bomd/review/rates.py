@@ -9,7 +9,7 @@ import numpy as np
 from bomd.clean.calibrate import calibrate
 from bomd.clean.rates import estimate_rates
 from bomd.clean.reviewed import rates_from_decisions
-from bomd.data.cells import csv_line
+from bomd.data.cells import csv_text
 from bomd.errors import InputError
 from bomd.experiments.records import load_record
 from bomd.files import write_text
@@ -30,8 +30,8 @@ def write_rates(run: Path, reviewed: Reviewed, file: Path) -> None:
     evidence = calibrate(scores, given.values)
     rates = estimate_rates(evidence, given.values, None, given.findings)
     alarm, miss = rates_from_decisions(evidence, given.values, np.where(fixed, reviewed.labels.values, np.nan), rates)
-    lines = [csv_line(("class", "miss", "false_alarm"))]
+    lines = [("class", "miss", "false_alarm")]
     for column, name in enumerate(given.classes):
         if name != NO_FINDING and fixed[:, column].any():
-            lines.append(csv_line((name, f"{miss[column]:.5f}", f"{alarm[column]:.5f}")))
-    write_text(file, "\n".join(lines) + "\n")
+            lines.append((name, f"{miss[column]:.5f}", f"{alarm[column]:.5f}"))
+    write_text(file, csv_text(lines))

@@ -29,10 +29,7 @@ class Retrained:
     """What came of a review.
 
     Attributes:
-        run: The new run directory.
         model: The model folder, for `bomd predict`.
-        page: The report.
-        reviewed: The labels that it learnt from.
     """
 
     run: Run

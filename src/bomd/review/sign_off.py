@@ -26,11 +26,6 @@ PAGE = ".html"  # the page lies beside the table under the same name
 def write_log(run: Path, reviewed: Reviewed, file: Path) -> tuple[list[Entry], Path]:
     """Write the change log as a table, and beside it the same as a page that names the table's checksum.
 
-    Args:
-        run: The run directory.
-        reviewed: Its labels after the review.
-        file: The table, such as changes.csv.
-
     Returns:
         The lines, and where the page is.
     """
@@ -53,16 +48,7 @@ def as_page(
     table: str,
     checksum: str,
 ) -> str:
-    """One page without any script or file beside it.
-
-    Args:
-        run: The run directory.
-        reviewed: Its labels after the review.
-        standing: What stands, by reviewer and id.
-        entries: The lines of the log.
-        table: Name of the file that holds them.
-        checksum: SHA-256 of that file.
-    """
+    """One page without any script or file beside it."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,  # ids, names and classes are anybody's text

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from bomd.data.datasets import chexpert, nih, nih_google, openi, padchest
-from bomd.data.datasets.declared import COMPARISONS, DECLARED, OPTIONS
+from bomd.data.datasets.declared import DECLARED, OPTIONS
+from evidence.pages.comparisons import COMPARISONS
 
 READ = {
     "nih": nih.read,

@@ -22,10 +22,11 @@ from bomd.data import datasets
 from bomd.data.chosen import Chosen, choose, count_labels
 from bomd.data.datasets import DATASETS
 from bomd.data.datasets.classes import CHEXPERT, NIH
-from bomd.data.datasets.declared import COMPARISONS, DECLARED
+from bomd.data.datasets.declared import DECLARED
 from bomd.errors import InputError
 from bomd.tables import LabelTable
 from evidence.pages import datasets as datasets_page
+from evidence.pages.comparisons import COMPARISONS
 from evidence.studies import torchxrayvision_labels
 
 LABELS = Path(__file__).parents[3] / "../shared/data/labels"

@@ -17,9 +17,9 @@ from bomd.errors import InputError
 from bomd.experiments.recorded import Record
 from bomd.measure.result import Result
 from bomd.measure.significance import Sample
-from bomd.reports.sheet import Mean, Sheet
+from bomd.reports.sheet import Mean
 from bomd.saved import read_as
-from evidence.reproduce.artefact import Drawing, Material, Setting, key_of
+from evidence.reproduce.artefact import Drawing, Material, Setting, Sheet, key_of
 from evidence.reproduce.figures import FIGURES, detection, gather, label_histogram
 from evidence.reproduce.figures.gather import NOISES, noise_of
 from evidence.reproduce.figures.style import SMALLEST, WIDTH

@@ -17,10 +17,10 @@ from bomd.experiments.plan import configure
 from bomd.experiments.recorded import Record
 from bomd.experiments.records import load_predictions, save_predictions
 from bomd.measure.paired import over_seeds
-from bomd.reports.sheet import Mean, Sheet
+from bomd.reports.sheet import Mean
 from bomd.tables import LabelTable
 from evidence.reproduce import ARTEFACTS
-from evidence.reproduce.artefact import Material, Setting, UnsuitableError, key_of
+from evidence.reproduce.artefact import Material, Setting, Sheet, UnsuitableError, key_of
 from evidence.reproduce.claims import claims
 from evidence.reproduce.figures.gather import noise_of
 from evidence.reproduce.tables.bootstrap import Bootstraps

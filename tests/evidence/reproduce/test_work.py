@@ -219,9 +219,17 @@ def test_the_command_shows_what_there_is_and_what_is_missing(
 ) -> None:
     finished(place, ARTEFACTS["language-models"].plan(setting)[0])
     where = ["--recipe", setting.recipe, "--seeds", "0", "--runs", str(place.root), "--results", str(place.results)]
-    assert call("--list", *where) == 0
+    place.results.mkdir(parents=True)
+    place.records.write_bytes(b"no records")
+    assert call("--list", *where) == 0  # records are not opened for it
     text = capsys.readouterr().out
     assert "tab:noise_auc" in text
+    assert "recorded" not in text
+    place.records.unlink()
+    assert call("--list", "--plan", *where) == 0
+    text = capsys.readouterr().out
+    assert "tab:noise_auc" in text
+    assert "recorded" in text
     assert "not for it" in text  # NIH-Google
     assert call("language-models", "--plan", *where) == 0
     text = capsys.readouterr().out

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from bomd.measure.significance import Sample
-from bomd.reports.sheet import Mean, Sheet, latex, to_csv, to_latex, to_markdown
-from evidence.reproduce.artefact import Drawing
-from evidence.reproduce.writing import read_index, stem_of, write
+from bomd.reports.sheet import Mean, to_csv
+from evidence.reproduce.artefact import Drawing, Sheet
+from evidence.reproduce.writing import latex, read_index, stem_of, to_latex, to_markdown, write
 
 SHEET = Sheet(
     "south",

@@ -11,23 +11,6 @@ from bomd.errors import InputError
 from bomd.tables import NO_FINDING, LabelTable
 from bomd.typed import convert
 
-NIH = (
-    "Atelectasis",
-    "Cardiomegaly",
-    "Effusion",
-    "Infiltration",
-    "Mass",
-    "Nodule",
-    "Pneumonia",
-    "Pneumothorax",
-    "Edema",
-    "Emphysema",
-    "Fibrosis",
-    "Pleural_Thickening",
-    "Hernia",
-    NO_FINDING,
-)
-
 CHEXPERT = (
     "Cardiomegaly",
     "Edema",
@@ -56,6 +39,8 @@ NIH_NATIVE = (
     "Hernia",
     NO_FINDING,
 )
+
+NIH = tuple(name for name in NIH_NATIVE if name != "Consolidation")
 
 CHEXPERT_NATIVE = (
     NO_FINDING,

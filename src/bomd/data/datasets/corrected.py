@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bomd.data.cells import harmless, numbers_of, original
+from bomd.data.cells import csv_text, numbers_of, original
 from bomd.data.label_files import read_cells, read_table
 from bomd.errors import InputError
 from bomd.tables import Floats, LabelTable, Text, rows_of
@@ -44,7 +42,6 @@ class Corrections:
     """What a file says about the labels of a dataset.
 
     Attributes:
-        file: Where it stands.
         ids: (N) of the dataset.
         classes: C of the dataset.
         values: (N, C) labels of the file.
@@ -137,11 +134,7 @@ def read_details(path: Path) -> pd.DataFrame:
 
 def details_text(lines: Iterable[Sequence[str]]) -> str:
     """A file of details, from cells in the order of `DETAILS`."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(DETAILS)
-    writer.writerows([harmless(cell) for cell in line] for line in lines)
-    return stream.getvalue()
+    return csv_text([DETAILS, *lines])
 
 
 def _from_columns(frame: pd.DataFrame, table: LabelTable, path: Path) -> tuple[Floats, NDArray[np.bool_]]:

@@ -97,9 +97,7 @@ def terms_behind(
     terms that contain the name of the class and yet do not count, such as "pericardial effusion".
 
     Args:
-        table: labels of N images.
         terms: raw terms of the same N images.
-        terms_of: terms that count for each class.
         class_name: a class of `terms_of` or "No Finding".
         left_out: list what was left out rather than what counts.
     """

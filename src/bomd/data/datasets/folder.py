@@ -52,9 +52,7 @@ class Layout:
     """What was found in a folder, and how it is understood.
 
     Attributes:
-        file: The label file.
         frame: Its columns as text; a blank is "".
-        images: The image files.
         id_column: Names the image of a row.
         patient_column: Names its patient.
         split_column: Names the part that it belongs to.

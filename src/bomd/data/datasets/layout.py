@@ -50,7 +50,6 @@ def find_file(folders: Sequence[Path], names: Sequence[str], remedy: str) -> Pat
     """The first of these files that exists, as it is or with `.gz`; the folders are searched in order.
 
     Args:
-        folders: where to look.
         names: accepted names, the preferred one first.
         remedy: what to do if there is none, at the end of the error.
     """
@@ -108,7 +107,6 @@ def with_paths(
     """The table with the path of every image.
 
     Args:
-        table: labels of N images.
         names: (N) what each image is called in `found`.
         found: path of each image that is there, by name.
         where: the places that were searched, for the error.

@@ -23,7 +23,6 @@ from bomd.typed import convert
 Split = Literal["test", "validation", "all"]
 NODULE_OR_MASS = "Nodule or mass"
 NATIVE = ("Fracture", "Pneumothorax", "Airspace opacity", NODULE_OR_MASS)
-SCORED = ("Pneumothorax", NODULE_OR_MASS)  # what the paper reports
 FOLDER = "four_findings_expert_labels"
 FILES = {
     split: (f"{split}_labels.csv", f"{FOLDER}_{split}_labels.csv", "google2019_nih-chest-xray-labels.csv")

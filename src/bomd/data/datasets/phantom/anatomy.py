@@ -67,8 +67,6 @@ def build(draws: Draws, size: int, hospital: Hospital, supine: Tensor, severity:
     """Draw the chests, shaped by those findings that change the shape of organs.
 
     Args:
-        draws: random numbers of N images.
-        size: side of the images in pixels.
         hospital: how patients are positioned.
         supine: (N, 1, 1) of 0 and 1, taken from the front.
         severity: (N, 1, 1) per finding, 0 where it is absent.

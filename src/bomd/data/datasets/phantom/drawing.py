@@ -31,7 +31,6 @@ def render_with(
         ids: (N) ids as `read` gives them.
         values: (N, 14) labels to draw in place of the clean ones, which None stands for.
         size: side of the images in pixels, 16 or more.
-        device: where to draw.
 
     Returns:
         (N, size, size) uint8 on the device.
@@ -56,9 +55,7 @@ def places(ids: Sequence[str] | NDArray[np.str_], size: int, device: str | torch
     Devices stay, also those that came with the finding.
 
     Args:
-        ids: (N) ids as `read` gives them.
         size: side of the images in pixels, 16 or more.
-        device: where to draw.
     """
     _check_size(size)
     target = torch.device(device)
@@ -122,7 +119,6 @@ def severity(ids: Sequence[str] | NDArray[np.str_], values: NDArray[np.float32] 
     """(N, 13) how strongly each finding is drawn: 0.1 is nearly invisible, 1 obvious, 0 absent.
 
     Args:
-        ids: (N) ids as `read` gives them.
         values: (N, 14) labels to draw in place of the clean ones, which None stands for.
     """
     identity, drawn, _ = _examine(ids, values)

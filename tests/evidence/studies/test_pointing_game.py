@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bomd.errors import InputError
-from bomd.measure.pointing import Point, point, summarise, wilson
+from evidence.studies.pointing_game import Point, point, summarise, wilson
 
 
 def one(side: int, row: int, column: int) -> np.ndarray:

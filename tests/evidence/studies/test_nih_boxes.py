@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bomd.data.datasets.classes import NIH
-from bomd.data.datasets.nih_boxes import read_boxes
 from bomd.errors import InputError
+from evidence.studies.nih_boxes import read_boxes
 
 HEAD = "Image Index,Finding Label,Bbox [x,y,w,h],,,\n"
 REAL = Path(__file__).parents[3].parent / "shared" / "data" / "labels" / "BBox_List_2017.csv.gz"
