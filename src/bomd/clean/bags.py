@@ -58,6 +58,10 @@ class Bags:
         copy = True if isinstance(index, slice) else None
         return torch.from_numpy(np.array(self.values[index], dtype=np.float32, copy=copy)).to(self.device)
 
+    def move(self, exact: Tensor, dtype: torch.dtype) -> Tensor:
+        """Vectors (..., D), moved and scaled."""
+        return exact.to(dtype) * self.scale - self.centre.to(dtype) * self.scale
+
     def centred(self, index: slice | Rows | Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """(n, bag, D), moved and scaled."""
         return self.block(index).to(dtype) * self.scale - self.centre.to(dtype) * self.scale
