@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -20,13 +23,11 @@ class Rounded:
     Attributes:
         vectors: (bag, n, E): the rounded vector, three ones, its squared length in three parts, zeros.
         lengths: (n) length of a bag's longest vector before rounding, float64.
-        losses: (n) the most that rounding moved one of its vectors, float64.
-        share: () the largest such loss as a share of the vector's length.
+        share: () the most that rounding moved a vector, in units of its length.
     """
 
     vectors: Tensor
     lengths: Tensor
-    losses: Tensor
     share: Tensor
 
 
@@ -35,15 +36,14 @@ def round_bags(bags: Bags, exact: Tensor, dtype: torch.dtype) -> Rounded:
     width, moved = bags.width, bags.move(exact, sums_in(dtype)).transpose(0, 1)
     kept, length = moved.to(dtype), _length(moved)
     loss = 2 * unit(dtype) * length + _length(moved - kept.to(moved.dtype))  # of moving and of rounding
-    vectors = kept.new_zeros((*kept.shape[:2], rounded_width(width)))
+    vectors = torch.zeros((*kept.shape[:2], rounded_width(width)), dtype=dtype, device=kept.device)
     vectors[..., :width] = kept
     vectors[..., width : width + 3] = 1
     rest = _length(kept.to(moved.dtype)).square()
     for place in range(width + 3, width + EXTRA):
         vectors[..., place] = rest.to(dtype)
         rest = rest - vectors[..., place].double()
-    share = (loss / length).nan_to_num(nan=0.0).max()
-    return Rounded(vectors, length.amax(dim=0), loss.amax(dim=0), share)
+    return Rounded(vectors, length.amax(dim=0), (loss / length).nan_to_num(nan=0.0).max())
 
 
 def as_queries(vectors: Tensor, width: int) -> Tensor:
@@ -83,6 +83,29 @@ def unit(dtype: torch.dtype) -> float:
 def rounded_width(width: int) -> int:
     """Numbers of a rounded vector."""
     return -(-(width + EXTRA) // ALIGNMENT) * ALIGNMENT
+
+
+@cache
+def multiplies_bfloat16(device: torch.device) -> bool:
+    """Whether a device multiplies bfloat16 fast, and this PyTorch returns the sums in float32."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0):
+        return False
+    ones = torch.ones(16, 16, dtype=torch.bfloat16, device=device)
+    try:
+        return torch.mm(ones, ones, out_dtype=torch.float32).dtype == torch.float32
+    except (NotImplementedError, RuntimeError, TypeError):
+        return False
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Multiply float32 as such, and afterwards restore what training had chosen."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _length(vectors: Tensor) -> Tensor:
