@@ -56,12 +56,13 @@ class Bags:
                 index = torch.from_numpy(index)
             if isinstance(index, Tensor):
                 index = index.to(self.values.device)
-            return self.values[index].detach().to(self.device, torch.float32)
+            return self.values[index].detach().to(self.device).float()  # short numbers travel as such
         if isinstance(index, Tensor):
             index = index.cpu().numpy()
         # a copy of a slice, since a memory map may be read-only; other indices have copied already
         copy = True if isinstance(index, slice) else None
-        return torch.from_numpy(np.array(self.values[index], dtype=np.float32, copy=copy)).to(self.device)
+        short = self.values.dtype if self.values.dtype == np.float16 else np.float32
+        return torch.from_numpy(np.array(self.values[index], dtype=short, copy=copy)).to(self.device).float()
 
     def move(self, exact: Tensor, dtype: torch.dtype) -> Tensor:
         """Vectors (..., D), moved and scaled."""
