@@ -44,17 +44,14 @@ AT_LEAST = 120.0  # seconds, on a machine that others use as well
 
 KILLED, SURVIVED, SAME = "killed", "survived", "equivalent"
 
-GRAPH = ("tests/clean/test_graph.py", "tests/clean/test_graph_sieve.py", "tests/clean/test_graph_index.py")
+GRAPH = ("tests/clean/test_graph.py", "tests/clean/test_search.py", "tests/clean/test_plan.py")
 # Where the tests of a module are, if not in the file of its name.
 TESTS: dict[str, tuple[str, ...]] = {
-    "clean/arithmetic.py": GRAPH,
     "clean/bags.py": GRAPH,
-    "clean/encode.py": GRAPH,
     "clean/graph.py": GRAPH,
-    "clean/index.py": GRAPH,
-    "clean/plan.py": ("tests/clean/test_graph_plan.py", *GRAPH),
-    "clean/scan.py": GRAPH,
-    "clean/sieve.py": GRAPH,
+    "clean/plan.py": GRAPH,
+    "clean/rounded.py": GRAPH,
+    "clean/search.py": GRAPH,
     "measure/gap.py": ("tests/measure/test_significance.py",),
     "measure/result.py": ("tests/experiments/test_recorded.py",),
     "measure/quality.py": ("tests/measure/test_metrics.py",),

@@ -37,13 +37,16 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "part = scaled[::-(-len(scaled) // FITTED)]",
         "part = scaled[::-len(scaled) // FITTED]",
     ): "as many rows, counted from the end",
-    ("clean/arithmetic.py", "PROBE_SECONDS = 60", "PROBE_SECONDS = 59"): "how long a probe may hang",
     (
-        "clean/arithmetic.py",
-        "if torch.cuda.get_device_capability(device) < (8, 0):",
-        "if torch.cuda.get_device_capability(device) < (8, 1):",
+        "clean/rounded.py",
+        "if device.type != 'cuda' or torch.cuda.get_device_capability(device) < (8, 0):",
+        "if device.type != 'cuda' or torch.cuda.get_device_capability(device) < (8, 1):",
     ): "needs a GPU",
-    ("clean/sieve.py", "if products.is_cuda:", "if not products.is_cuda:"): "two ways to the same, of a GPU and a CPU",
+    (
+        "clean/rounded.py",
+        "if products.is_cuda:",
+        "if not products.is_cuda:",
+    ): "two ways to the same, of a GPU and a CPU",
     (
         "clean/bags.py",
         "if device.type == 'cuda' and elsewhere and (8 * np.prod(values.shape, dtype=np.float64) <= memory):",

@@ -274,7 +274,7 @@ def measure_anew(at_once: int = 1) -> None:
 
 def environment(device: str, started: float) -> dict[str, Any]:
     """What a reader needs to judge or repeat a number: code, versions, device, time and memory."""
-    packages = ("bomd", "torch", "numpy", "triton", "scikit-learn", "faiss-cpu")
+    packages = ("bomd", "torch", "numpy", "triton", "scikit-learn")
     commit = _git("rev-parse", "HEAD")
     return {
         "commit": commit,

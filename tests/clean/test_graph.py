@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import os
-import sys
 from contextlib import nullcontext
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from bomd.clean import bags, graph, index
+from bomd.clean import bags, graph
 from bomd.clean.graph import nearest_images
 from bomd.errors import InputError
-
-BACKENDS = ["torch", "faiss"]
 
 
 def loop(values, k, groups=None, rows=None):
@@ -55,52 +50,47 @@ def cloud(seed, N=60, M=3, D=5, copies=0):
 FOUR = np.array([[0, 10], [0.1, 20], [10.2, 30], [0.3, 10.05]], dtype=np.float32)[:, :, None]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_worked_example(backend):
+def test_worked_example():
     """A{0, 10}, B{.1, 20}, C{10.2, 30}, D{.3, 10.05}: from A come D (.05), B (.1) and C (.2)."""
-    found = nearest_images(FOUR, 3, backend=backend, device="cpu")
+    found = nearest_images(FOUR, 3, device="cpu")
     assert found.indices[0].tolist() == [3, 1, 2]
     np.testing.assert_allclose(found.distances[0], [0.05, 0.1, 0.2], atol=1e-6)
     assert found.indices.dtype == np.int64
     assert found.distances.dtype == np.float32
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_six_points_that_can_be_drawn(backend):
+def test_six_points_that_can_be_drawn():
     """Three near the origin and three near (10, 0), one descriptor each.
 
     (0, 0) is 1 from (1, 0) and 2 from (0, 2); (10, 0) is 1 from both (11, 0) and (10, 1): lower row first.
     """
     points = np.array([[0, 0], [1, 0], [0, 2], [10, 0], [11, 0], [10, 1]], dtype=np.float32)[:, None]
-    found = nearest_images(points, 2, backend=backend, device="cpu")
+    found = nearest_images(points, 2, device="cpu")
     assert found.indices.tolist() == [[1, 2], [0, 2], [0, 1], [4, 5], [3, 5], [3, 4]]
     np.testing.assert_allclose(found.distances, [[1, 2], [1, 5**0.5], [2, 5**0.5], [1, 1], [1, 2**0.5], [1, 2**0.5]])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("copies", [0, 25])
 @pytest.mark.parametrize(("M", "k"), [(1, 1), (3, 10), (4, 59)])
-def test_equals_the_loop(backend, copies, M, k):
+def test_equals_the_loop(copies, M, k):
     values = cloud(M, M=M, copies=copies)
-    assert_equals_loop(nearest_images(values, k, backend=backend, device="cpu"), values, k)
+    assert_equals_loop(nearest_images(values, k, device="cpu"), values, k)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_groups_are_kept_apart(backend):
+def test_groups_are_kept_apart():
     """One patient has 50 of 60 images, so that their lists cannot be filled."""
     values = cloud(7)
     groups = np.array(["big"] * 50 + [f"patient {i // 2}" for i in range(10)])
-    found = nearest_images(values, 12, groups=groups, backend=backend, device="cpu")
+    found = nearest_images(values, 12, groups=groups, device="cpu")
     assert_equals_loop(found, values, 12, groups=groups)
     assert (found.indices[:50, 10:] == -1).all()
     assert np.isinf(found.distances[:50, 10:]).all()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_many_copies_and_a_collapsed_network(backend):
+def test_many_copies_and_a_collapsed_network():
     """Copies tie at distance zero, and the lower row must win, however many there are."""
     values = np.repeat(cloud(8, N=2, M=2), 150, axis=0)
-    found = nearest_images(values, 2, backend=backend, device="cpu")
+    found = nearest_images(values, 2, device="cpu")
     assert found.indices[0].tolist() == [1, 2]
     assert found.indices[149].tolist() == [0, 1]
     assert found.indices[150].tolist() == [151, 152]
@@ -108,49 +98,36 @@ def test_many_copies_and_a_collapsed_network(backend):
     assert (found.distances == 0).all()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_tight_clusters_below_the_resolution_of_the_fast_search(backend):
+def test_tight_clusters_below_the_resolution_of_the_fast_search():
     """Two clusters 2,000 apart whose members are 1e-3 apart: float32 products cannot tell members apart."""
     generator = np.random.default_rng(9)
     values = generator.normal(scale=1e-3, size=(240, 1, 8)).astype(np.float32)
     values[::2, :, 0] += 1000
     values[1::2, :, 0] -= 1000
-    assert_equals_loop(nearest_images(values, 2, backend=backend, device="cpu"), values, 2)
+    assert_equals_loop(nearest_images(values, 2, device="cpu"), values, 2)
 
 
-def test_backends_agree_on_a_larger_set():
-    values = cloud(10, N=1000, M=3, D=32, copies=200)
-    groups = np.random.default_rng(0).integers(0, 300, 1000)
-    for options in ({}, {"groups": groups}):
-        by_torch = nearest_images(values, 10, backend="torch", device="cpu", **options)
-        by_faiss = nearest_images(values, 10, backend="faiss", device="cpu", **options)
-        np.testing.assert_array_equal(by_torch.indices, by_faiss.indices)
-        np.testing.assert_array_equal(by_torch.distances, by_faiss.distances)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("memory", [None, 1e-5])
-def test_rows_memory_maps_and_small_blocks_change_nothing(backend, memory, tmp_path, monkeypatch):
-    monkeypatch.setattr(bags, "BLOCK", 7)
+def test_rows_memory_maps_and_small_blocks_change_nothing(memory, tmp_path, monkeypatch):
+    monkeypatch.setattr(bags, "READ", 7 * 15)
     values = cloud(11)
     np.save(tmp_path / "values.npy", values)
     stored = np.load(tmp_path / "values.npy", mmap_mode="r")
     rows = np.array([5, 3, 59], dtype=np.int32)
-    found = nearest_images(stored, 4, rows=rows, backend=backend, device="cpu", memory=memory)
+    found = nearest_images(stored, 4, rows=rows, device="cpu", memory=memory)
     assert_equals_loop(found, values, 4, rows=rows)
-    whole = nearest_images(torch.from_numpy(values), 4, backend=backend, memory=memory)
+    whole = nearest_images(torch.from_numpy(values), 4, memory=memory)
     np.testing.assert_array_equal(whole.indices[rows], found.indices)
     np.testing.assert_array_equal(whole.distances[rows], found.distances)
-    nobody = nearest_images(stored, 4, rows=rows[:0], backend=backend, device="cpu")
+    nobody = nearest_images(stored, 4, rows=rows[:0], device="cpu")
     assert nobody.indices.shape == nobody.distances.shape == (0, 4)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_permuted_images_have_permuted_neighbours(backend):
+def test_permuted_images_have_permuted_neighbours():
     values = cloud(12)
     order = np.random.default_rng(1).permutation(len(values))
-    plain = nearest_images(values, 6, backend=backend, device="cpu")
-    shuffled = nearest_images(values[order], 6, backend=backend, device="cpu")
+    plain = nearest_images(values, 6, device="cpu")
+    shuffled = nearest_images(values[order], 6, device="cpu")
     np.testing.assert_array_equal(order[shuffled.indices], plain.indices[order])
 
 
@@ -162,9 +139,8 @@ def test_small_integer_cases(data):
     values = data.draw(arrays.arrays(np.float32, (N, M, D), elements=st.integers(-3, 3).map(float)))
     k = data.draw(st.integers(1, N - 1))
     groups = data.draw(st.none() | arrays.arrays(np.int64, N, elements=st.integers(0, 3)))
-    for backend in BACKENDS:
-        found = nearest_images(values, k, groups=groups, backend=backend, device="cpu")
-        assert_equals_loop(found, values, k, groups=groups)
+    found = nearest_images(values, k, groups=groups, device="cpu")
+    assert_equals_loop(found, values, k, groups=groups)
 
 
 def sorted_nodes(values, i):
@@ -220,7 +196,7 @@ def test_search_is_exact_whatever_precision_training_chose():
     torch.set_float32_matmul_precision("medium")
     try:
         values = cloud(15, D=64)
-        assert_equals_loop(nearest_images(values, 5, backend="torch", device="cpu"), values, 5)
+        assert_equals_loop(nearest_images(values, 5, device="cpu"), values, 5)
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision(before)
@@ -228,30 +204,12 @@ def test_search_is_exact_whatever_precision_training_chose():
 
 def test_progress_counts_every_row(monkeypatch):
     steps: list[int] = []
-    monkeypatch.setattr(bags, "BLOCK", 16)
+    monkeypatch.setattr(graph, "LISTED", 16)
     monkeypatch.setattr(graph, "bar", lambda what, total: nullcontext(steps.append))
     for reading in ("images", "nodes", "ranksum"):
         steps.clear()
         nearest_images(cloud(16, copies=30), 3, reading=reading, device="cpu")
         assert sum(steps) == 60
-
-
-@pytest.mark.parametrize("chosen", [None, "Zen"])
-def test_faiss_is_loaded_with_blas_kernels_for_this_cpu(chosen, tmp_path, monkeypatch):
-    """A stand-in module records what the variable says while it is loaded; afterwards it is as before."""
-    (tmp_path / "faiss.py").write_text("import os\nseen = os.environ.get('OPENBLAS_CORETYPE')\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "faiss", raising=False)
-    monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
-    if chosen:
-        monkeypatch.setenv("OPENBLAS_CORETYPE", chosen)
-    seen = index.import_faiss().seen
-    information = Path("/proc/cpuinfo")
-    if chosen:
-        assert seen == chosen
-    elif information.exists() and " avx2 " in information.read_text():
-        assert seen in ("Haswell", "SkylakeX")
-    assert os.environ.get("OPENBLAS_CORETYPE") == chosen
 
 
 def test_bad_input_is_refused():
@@ -268,18 +226,14 @@ def test_bad_input_is_refused():
         nearest_images(values, 3, rows=np.array([True] * 60))
     with pytest.raises(InputError, match="Groups"):
         nearest_images(values, 3, groups=np.zeros(59))
+    with pytest.raises(InputError, match="bfloat16"):
+        nearest_images(values.view("V4"), 3)
     with pytest.raises(InputError, match="reading"):
         nearest_images(values, 3, reading="edges")
-    with pytest.raises(InputError, match="backend"):
-        nearest_images(values, 3, backend="annoy")
-    with pytest.raises(InputError, match="choose backend torch"):
-        nearest_images(values, 3, backend="faiss", reading="nodes", device="cpu")
     with pytest.raises(InputError, match="cpu or cuda"):
         nearest_images(values, 3, device="meta")
     with pytest.raises(InputError, match="above 0"):
         nearest_images(values, 3, memory=0)
-    with pytest.raises(InputError, match="The ivf backend"):
-        nearest_images(values, 3, backend="ivf", reading="ranksum", device="cpu")
     huge = values * np.float32(3e36)
     huge[0] *= -1
     with pytest.raises(InputError, match="too large"):

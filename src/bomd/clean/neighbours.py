@@ -20,17 +20,19 @@ class Neighbours:
     Attributes:
         indices: (Q, K) row numbers; -1 where there are fewer than K.
         distances: (Q, K) distance of the closest pair of descriptors; infinite where there is no image.
-        recall: share of the true neighbours that was found, measured on a sample; 1 where the search is exact.
     """
 
     indices: Rows
     distances: Floats
-    recall: float = 1.0
 
     def __repr__(self) -> str:
-        found = "" if self.recall == 1 else f", recall {self.recall:.3f}"
-        return f"Neighbours of {len(self.indices):,} images, {self.indices.shape[1]} each{found}"
+        return f"Neighbours of {len(self.indices):,} images, {self.indices.shape[1]} each"
 
     def put(self, places: slice | NDArray[Any], found: Neighbours) -> None:
         """Fill in the rows at `places`."""
         self.indices[places], self.distances[places] = found.indices, found.distances
+
+
+def nothing(rows: int, k: int) -> Neighbours:
+    """Lists without an entry, to be filled in."""
+    return Neighbours(np.full((rows, k), -1, dtype=np.int64), np.full((rows, k), np.inf, dtype=np.float32))

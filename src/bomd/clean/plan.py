@@ -1,183 +1,101 @@
-"""What a search over so many images takes, on paper: block sizes, memory, operations, seconds."""
+"""How much a search handles at a time, so that it stays within a given memory."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from bomd.errors import InputError
+import torch
 
-TILE = {"cpu": 1024, "cuda": 2**17}  # targets multiplied at a time: what a cache holds, what fills a GPU
-STRIP = 1024  # rows multiplied at a time
-PROPOSALS = 4  # candidates per neighbour that the fast search keeps ...
-SPARE_PROPOSALS = 24  # ... and in addition
-ENCODED_EXTRA = 6  # numbers that an encoded vector carries besides its own
-ALIGNMENT = 8  # numbers; matrix units want rows that start at multiples of 16 bytes
-LIST_BYTES = 40  # per candidate kept: approximate and exact distance, row, sorting key, masks
-STRIP_BYTES = 12  # per pair of bags: distance, mask, copy made for the top k
-OPERATIONS_PER_SECOND = 7.8e14  # bfloat16 products of large matrices on an H200
-BYTES_PER_SECOND = 4.3e12  # memory of an H200
-LINK_BYTES_PER_SECOND = 5e10  # between host and GPU, PCI Express 5
+from bomd.clean.bags import READ_BYTES
+from bomd.clean.rounded import rounded_width, sums_in
+
+STRIP = 1024  # rows multiplied at a time, ...
+TILE = {"cpu": 1024, "cuda": 16384}  # ... by so many bags: what a cache holds, what fills a GPU
+BATCH = 2**15  # rows whose candidates are collected at a time, where that takes no second look at all bags
+PAIRS = {"cpu": 256, "cuda": 8192}  # of bags, measured at a time
+
+HELD_BYTES = 8  # per number of a row's vectors: float32, and as given while they are read
+LIST_BYTES = 128  # per candidate of a row: value, place, distance, sorting key, masks, and what sorting copies
+SHOWN = 3  # numbers per pair of a row and a bag: the smallest product, and what the choice of the least copies
+MEASURED_BYTES = 24  # per number that is being measured: as given, float32, float64
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Sizes of one search by `Sieve`; the same object directs the search, so that paper and deed agree.
+    """Sizes of one search for the nearest bags.
 
     Attributes:
-        images: targets.
-        rows: images to search for.
-        bag: vectors per target.
-        query_bag: vectors per image to search for.
-        width: numbers per vector.
-        proposals: candidates kept per row.
-        number_bytes: of one encoded number.
-        tile: targets multiplied at a time.
-        strip: rows multiplied at a time.
-        block: targets encoded at a time; fewer than `images` means that they are streamed.
-        batch: rows whose candidates are kept at a time; each batch passes over all targets.
-        mirrored: whether each pair of images is multiplied only once, all distances being kept.
+        batch: rows whose candidates are collected at a time; each batch passes over all targets.
+        block: targets that are held rounded at a time; fewer than there are means that they are read for every batch.
+        tile: targets that are read, rounded and multiplied at a time.
+        strip: rows that are rounded and multiplied at a time.
+        passes: how often all targets are read.
+        peak: bytes that the search takes at most, beside the descriptors as given, a few numbers for each image,
+            and the lists that it returns.
     """
 
-    images: int
-    rows: int
-    bag: int
-    query_bag: int
-    width: int
-    proposals: int
-    number_bytes: int
+    batch: int
+    block: int
     tile: int
     strip: int
-    block: int
-    batch: int
-    mirrored: bool
-
-    @property
-    def encoded_width(self) -> int:
-        return encoded_width(self.width)
-
-    @property
-    def given_bytes(self) -> int:
-        """Of all vectors in float32."""
-        return 4 * self.images * self.bag * self.width
-
-    @property
-    def encoded_bytes(self) -> int:
-        """Of the encoded vectors that are held at a time."""
-        return self.number_bytes * self.block * self.bag * self.encoded_width
-
-    @property
-    def working_bytes(self) -> int:
-        """Of products, distances and candidates."""
-        rows = self.images if self.mirrored else self.strip
-        products = 4 * self.strip * self.tile * self.bag * self.query_bag
-        return products + (4 if self.mirrored else STRIP_BYTES) * rows * self.block + self.batch * self._list_bytes
-
-    @property
-    def passes(self) -> int:
-        """Blocks of targets that have to be brought in and encoded."""
-        blocks = math.ceil(self.images / self.block)
-        return blocks if blocks == 1 else blocks * math.ceil(self.rows / self.batch)
-
-    @property
-    def operations(self) -> float:
-        """Multiplications and additions of all products."""
-        pairs = self.rows * self.images * self.bag * self.query_bag
-        return 2.0 * pairs * self.encoded_width / (2 if self.mirrored else 1)
-
-    @property
-    def _list_bytes(self) -> int:
-        return LIST_BYTES * self.proposals
-
-    def seconds(
-        self,
-        operations_per_second: float = OPERATIONS_PER_SECOND,
-        bytes_per_second: float = BYTES_PER_SECOND,
-        link_bytes_per_second: float = LINK_BYTES_PER_SECOND,
-    ) -> float:
-        """Lower bound at stated rates: products, then their way through memory, then streaming over the link.
-
-        Products are written and read once, distances written once and read twice. Vectors cross the link once,
-        and where targets are streamed, targets and rows once more for every block.
-        """
-        pairs = self.rows * self.images
-        memory = 4.0 * pairs * (2 * self.bag * self.query_bag + 3)
-        streamed = self.given_bytes
-        if self.block < self.images:
-            blocks = math.ceil(self.images / self.block)
-            rows = 4 * self.rows * self.query_bag * self.width
-            streamed += blocks * rows + math.ceil(self.rows / self.batch) * self.given_bytes
-        return self.operations / operations_per_second + memory / bytes_per_second + streamed / link_bytes_per_second
-
-    def __str__(self) -> str:
-        return (
-            f"{self.rows:,} rows against {self.images:,} images of {self.bag} x {self.width}: "
-            f"{self.operations:.2g} operations; descriptors {self.given_bytes / 1e9:.1f} GB, "
-            f"encoded {self.encoded_bytes / 1e9:.1f} GB at a time in {self.passes} pass(es), "
-            f"working memory {self.working_bytes / 1e9:.1f} GB; at least {self.seconds():.2g} s on an H200"
-        )
+    passes: int
+    peak: float
 
 
 def plan(
-    images: int,
+    queries: int,
+    targets: int,
+    query_bag: int,
     bag: int,
     width: int,
-    k: int,
+    candidates: int,
     memory: float,
     *,
-    rows: int | None = None,
-    query_bag: int | None = None,
+    dtype: torch.dtype = torch.bfloat16,
     device: str = "cuda",
-    number_bytes: int = 2,
-    proposals: int | None = None,
 ) -> Plan:
-    """Choose block sizes for a search.
+    """Choose sizes such that `peak` is at most `memory`, or the least that is possible.
 
-    Half of the memory holds encoded targets, a quarter products and distances, a quarter candidates.
+    With p and m vectors of D numbers in a row and in a target, and s and t bytes in a sum and in a rounded number, the
+    peak is batch (8 p D + 128 candidates) + block m (D + 6) t + strip (s ((p + 1) m tile + 3 block) + 32 p D)
+    + max(32 tile m, 24 pairs (p + m)) D, of which each part takes at most a quarter of the memory.
 
     Args:
-        images: how many there are.
-        bag: descriptors per image.
-        width: numbers per descriptor.
-        k: neighbours per image.
-        memory: gigabytes that the search may take besides the descriptors as given.
-        rows: how many images to search for; all of them by default.
-        query_bag: descriptors of an image to search for; `bag` by default.
+        queries: rows to search for.
+        targets: bags to search among.
+        query_bag: vectors in a row's bag.
+        bag: vectors in a target.
+        width: numbers in a vector.
+        candidates: targets that are kept for every row.
+        memory: bytes.
+        dtype: of rounded numbers.
         device: cpu or cuda.
-        number_bytes: of an encoded number, 2 for bfloat16.
-        proposals: candidates kept per row; by default a few per neighbour.
     """
-    if min(images, bag, width, k, memory) <= 0:
-        raise InputError("A plan needs numbers above 0 for images, bag, width, k and memory.")
-    rows, query_bag = images if rows is None else rows, query_bag or bag
-    space = memory * 1e9
-    proposals = min(images, proposals or PROPOSALS * k + SPARE_PROPOSALS)
-    block = _fit(space / 2, number_bytes * bag * encoded_width(width), images)
-    tile = min(TILE[device], block)
-    if block < images:
-        block -= block % tile
-    strip = _fit(space / 4, 4 * bag * query_bag * tile + STRIP_BYTES * block, STRIP)
-    # One multiplication serves both images of a pair; on a GPU products are not what takes longest.
-    whole = rows == images == block and bag == query_bag and device == "cpu"
+    each, quarter = sums_in(dtype).itemsize, memory / 4
+    rounded = bag * rounded_width(width) * dtype.itemsize
+    block = _fit(quarter, rounded, targets)
+    tile = _fit(quarter, READ_BYTES * bag * width, min(TILE[device], block))
+    row = each * ((query_bag + 1) * bag * tile + SHOWN * block) + READ_BYTES * query_bag * width
+    listed = HELD_BYTES * query_bag * width + LIST_BYTES * candidates
+    batch = _fit(quarter, listed, max(1, min(queries, BATCH) if block == targets else queries))
+    strip = _fit(quarter, row, min(STRIP, batch))
+    pairs = pairs_at_a_time(query_bag + bag, width, memory, device)
     return Plan(
-        images=images,
-        rows=rows,
-        bag=bag,
-        query_bag=query_bag,
-        width=width,
-        proposals=proposals,
-        number_bytes=number_bytes,
+        batch=batch,
+        block=block,
         tile=tile,
         strip=strip,
-        block=block,
-        batch=_fit(space / 4, LIST_BYTES * proposals, max(rows, 1)),
-        mirrored=whole and 4.0 * images**2 <= space / 2,
+        passes=1 if block == targets else -(-queries // batch),
+        peak=batch * listed
+        + block * rounded
+        + strip * row
+        + max(READ_BYTES * tile * bag, MEASURED_BYTES * pairs * (query_bag + bag)) * width,
     )
 
 
-def encoded_width(width: int) -> int:
-    """Numbers of an encoded vector."""
-    return ALIGNMENT * math.ceil((width + ENCODED_EXTRA) / ALIGNMENT)
+def pairs_at_a_time(vectors: int, width: int, memory: float, device: str) -> int:
+    """Pairs of bags that are measured at a time if each pair has so many vectors."""
+    return _fit(memory / 4, MEASURED_BYTES * vectors * width, PAIRS[device])
 
 
 def _fit(space: float, each: float, most: int) -> int:

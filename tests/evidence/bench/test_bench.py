@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from bomd.clean.graph import nearest_images
 from bomd.errors import InputError
 from evidence.bench import __main__ as bench
-from evidence.bench import gpu, released, table
+from evidence.bench import cpu, gpu, released, table
 
 
 def test_ratios_and_shares_by_hand() -> None:
@@ -49,6 +51,16 @@ def test_the_released_search_finds_the_nearest() -> None:
     """With one descriptor each, the smallest rank sum is the nearest image."""
     bags = torch.tensor([[[0.0]], [[1.0]], [[3.0]], [[7.0]]])
     assert released.neighbours_by_rank_sum(bags, range(4), lists=4, keep=2) == [[1, 2], [0, 2], [1, 0], [2, 1]]
+
+
+def test_three_ways_to_the_same_neighbours() -> None:
+    """Those that the search is compared with find what it finds, and a file that is streamed gives no others."""
+    bags, rows = cpu.descriptors(200, 16), np.arange(0, 200, 7)
+    found = nearest_images(bags, cpu.NEIGHBOURS, device="cpu").indices
+    assert (cpu.by_scikit_learn(bags, cpu.NEIGHBOURS) == found).all()
+    assert (gpu.by_difference(bags, rows) == found[rows]).all()
+    row = gpu.search_a_file(200, 16, 1e-4, torch.device("cpu"))
+    assert "100.0000% of the neighbours" in row.remark
 
 
 @pytest.mark.slow
