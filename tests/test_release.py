@@ -14,6 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from bomd import runs
+from bomd.data import store
+from bomd.models import model
+from bomd.review import decisions
 from bomd.version import VERSION
 
 ROOT = Path(__file__).parents[1]
@@ -42,6 +46,14 @@ def test_the_change_log_begins_with_this_version() -> None:
     first = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text("utf-8"), flags=re.MULTILINE)
     assert first is not None
     assert first[1] == VERSION
+
+
+def test_the_page_about_versions_says_which_formats_there_are() -> None:
+    page = (ROOT / "docs" / "versioning.md").read_text("utf-8")
+    listed = dict(re.findall(r"^\| [^|]+ \| `([\w.]+)`[^|]* \| (\d+) \|", page, flags=re.MULTILINE))
+    known = {"config.json": runs.FORMAT, "model.json": model.FORMAT, decisions.FILE: decisions.FORMAT}
+    assert listed == {name: str(number) for name, number in (known | {"store.json": store.FORMAT}).items()}
+    assert f"{model.FIRST_FORMAT} is still opened" in page
 
 
 def test_source_that_nobody_installed_knows_its_version(tmp_path: Path) -> None:
