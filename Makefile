@@ -6,7 +6,7 @@ JOBS ?= 2
 # uv does not read pip's settings, so a folder of local wheels that pip knows of is handed on.
 UV := UV_FIND_LINKS="$${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}" $(BIN)/uv pip install --quiet --python $(BIN)/python
 
-.PHONY: demo test check lowest mutants bench methods tuning results records pages docs clean
+.PHONY: demo test check release-check lowest mutants bench methods tuning results records pages docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/bomd demo
@@ -22,6 +22,11 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
+
+# Would a release work for somebody else? The wheel in an environment of its own, away from this folder: two minutes. Part
+# of `make test`, too.
+release-check: $(VENV)/.dev
+	$(BIN)/python scripts/release_check.py
 
 # The oldest versions that pyproject.toml declares, in an environment of their own, and the fast tests on them. PyTorch is
 # the one of constraints.txt, of which a CPU build exists; older ones are not tested.
@@ -91,11 +96,11 @@ $(VENV)/bin/uv:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
 
-$(VENV)/.demo: $(VENV)/bin/uv pyproject.toml constraints.txt
+$(VENV)/.demo: $(VENV)/bin/uv pyproject.toml constraints.txt src/bomd/version.py
 	$(UV) --constraint constraints.txt --editable .
 	touch $@
 
-$(VENV)/.dev: $(VENV)/bin/uv pyproject.toml constraints.txt
+$(VENV)/.dev: $(VENV)/bin/uv pyproject.toml constraints.txt src/bomd/version.py
 	$(UV) --constraint constraints.txt --editable '.[dev]'
 	touch $@ $(VENV)/.demo
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from typer.main import get_command
 
 from bomd.cli import app
+from bomd.cli.plain_help import takes
 from bomd.config import Config, DeviceSettings, FitSettings, ImageSettings
 from bomd.data.datasets import DATASETS
 from bomd.data.noise import NOISES
@@ -199,19 +199,14 @@ def _command(name: str, command: Any) -> str:
 
 
 def _argument(argument: Any) -> str:
-    if argument.metavar:
-        return str(argument.metavar)
-    several = "..." if argument.nargs != 1 else ""
-    return f"{argument.name.upper()}{several}" if argument.required else f"[{argument.name.upper()}]{several}"
+    several, name = "..." if argument.nargs != 1 else "", argument.metavar or argument.name.upper()
+    return f"{name}{several}" if argument.required else f"[{name}]{several}"
 
 
 def _option(option: Any, function: Callable[..., Any]) -> str:
     names = "`, `".join([*option.opts, *option.secondary_opts])
-    if option.is_flag:
-        return f"`{names}`"
-    kind = str(typing.get_type_hints(function).get(option.name, str))
-    takes = option.metavar or ("PATH" if "Path" in kind else "NUMBER" if "int" in kind or "float" in kind else "TEXT")
-    return f"`{names} {takes}`"
+    word = takes(option, function)
+    return f"`{names}{' ' * bool(word)}{word}`"
 
 
 def _default(option: Any) -> str:

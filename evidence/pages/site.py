@@ -57,7 +57,7 @@ MENUS: dict[str, dict[str, str]] = {
         "reference/building.md": "For those who extend it",
         "architecture.md": "How the code is laid out",
     },
-    "Project": {"contributing.md": "Contributing", "changelog.md": "Changes"},
+    "Project": {"contributing.md": "Contributing", "changelog.md": "Changes", "versioning.md": "Versions"},
 }
 # Files of the repository that are pages of the site, too.
 BORROWED = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}

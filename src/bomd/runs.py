@@ -33,6 +33,7 @@ from bomd.config import Config
 from bomd.errors import InputError
 from bomd.files import fingerprint, make_private, read_json, write_json, write_text
 from bomd.sources import code_of
+from bomd.version import VERSION
 
 FORMAT = 1  # raised whenever a file in a run or stage directory changes its meaning
 
@@ -292,9 +293,9 @@ def environment(device: str, started: float) -> dict[str, Any]:
 
 
 def version_of(package: str) -> str | None:
-    """The installed version; None for one that runs from its source alone."""
+    """The version of an installed package, or None; of this one, also where it runs from its source alone."""
     try:
-        return metadata.version(package)
+        return VERSION if package == "bomd" else metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
 

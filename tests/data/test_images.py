@@ -136,7 +136,7 @@ def test_a_png_that_claims_too_many_pixels_is_refused(tmp_path: Path, side: int)
 def test_dicom_goes_to_its_own_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     (tmp_path / name).write_bytes(bytes(128) + b"DICM" + bytes(10))
     monkeypatch.setitem(__import__("sys").modules, "bomd.data.dicom", None)  # what a failing import leaves
-    with pytest.raises(InputError, match=f"{name} is DICOM, which needs pydicom"):
+    with pytest.raises(InputError, match=f"{name} is DICOM, which needs an extra"):
         read_image(tmp_path / name)
 
 

@@ -19,6 +19,7 @@ from bomd.measure.result import VALIDATION
 from bomd.methods import METHODS
 from bomd.runs import Stages
 from bomd.tables import LabelTable
+from bomd.version import VERSION
 
 PHANTOM = {"dataset": "phantom", "hospital": "north", "count": 200}
 SYMMETRIC = {"kind": "symmetric", "rows": 0.5, "labels": 0.5}
@@ -179,7 +180,7 @@ SMALL = {
 
 
 def test_a_run_from_source_alone_ends_with_a_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody installed the package, so that nothing knows its version."""
+    """Nobody installed the package: the version is in its source."""
 
     def version(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
@@ -187,7 +188,7 @@ def test_a_run_from_source_alone_ends_with_a_card(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(metadata, "version", version)
     done = experiment.run(config(**SMALL), tmp_path)
     assert done.finished
-    assert "bomd of unknown version" in (done.directory / "model" / "README.md").read_text()
+    assert f"bomd {VERSION}." in (done.directory / "model" / "README.md").read_text()
 
 
 def test_no_error_is_left_until_after_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ def test_decisions_of_two_people_are_written_and_counted(run: Path, tmp_path: Pa
         for name, values in (("Ada", evidence.proposed), ("Grace [b]", evidence.given)):
             journal.submit(Event(name, image, "edit", plain_labels(values[row]))).result(timeout=20)
     journal.close()
-    said = call("decisions", str(run), "--out", str(tmp_path / "mine.csv"))
+    said = call("decisions", str(run), "--output", str(tmp_path / "mine.csv"))
     assert f"3 of {len(evidence)} images are reviewed" in said
     assert "Ada: 3 images" in said
     assert "Grace [b]: 3 images" in said
@@ -73,7 +73,7 @@ def test_decisions_tell_rates_that_an_audit_takes(run: Path, tmp_path: Path) -> 
             image = str(evidence.record.given.ids[row])
             journal.submit(Event("Ada", image, "edit", plain_labels(values[row]))).result(timeout=20)
         journal.close()
-        call("decisions", str(run), "--out", str(tmp_path / "mine.csv"), "--rates", str(tmp_path / f"{name}.csv"))
+        call("decisions", str(run), "--output", str(tmp_path / "mine.csv"), "--rates", str(tmp_path / f"{name}.csv"))
         found.append(read_rates(tmp_path / f"{name}.csv", evidence.classes))
     kept, changed = found
     assert set(kept) == set(changed) == {name for name in evidence.classes if name != NO_FINDING}
@@ -149,7 +149,7 @@ def test_what_was_decided_is_what_the_next_run_learns(tmp_path: Path) -> None:
         image = str(evidence.record.given.ids[row])
         journal.submit(Event("Ada", image, "edit", plain_labels(labels))).result(timeout=20)
     journal.close()
-    bomd("decisions", str(before), "--out", str(reviewed))
+    bomd("decisions", str(before), "--output", str(reviewed))
     bomd("run", str(recipe), "--labels", str(reviewed), "--runs", str(tmp_path / "after"))
     after = LabelRecord.load(only_run(tmp_path / "after") / "labels.npz").given
     given = evidence.record.given

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from pydicom import dcmread
-from pydicom.errors import InvalidDicomError
 
 from bomd.audits.choose import Choice
 from bomd.config import DeviceSettings
@@ -111,13 +109,8 @@ def offer(backbone: str, size: int, look: Look) -> list[str]:
 
 def _kind(path: Path) -> str | None:
     """ "radiograph", "other scan", "colour" or "grey"; None where the file cannot be read."""
-    try:
-        found = dcmread(path, stop_before_pixels=True, specific_tags=["Modality", "BodyPartExamined"])
-        part = str(found.get("BodyPartExamined", "") or "CHEST").upper()
-        chest = "CHEST" in part or "THORAX" in part
-        return "radiograph" if chest and found.get("Modality", "") in RADIOGRAPHS else "other scan"
-    except (InvalidDicomError, OSError, AttributeError, ValueError):
-        pass  # most likely a picture
+    if scan := _scan(path):
+        return scan
     try:
         with Image.open(path) as image:
             image.draft("RGB", (64, 64))
@@ -127,6 +120,22 @@ def _kind(path: Path) -> str | None:
     except Exception:  # Pillow raises many kinds for a damaged file; unreadable images are listed when all are packed
         return None
     return "colour" if int((pixels.max(axis=2) - pixels.min(axis=2)).max()) > TINT else "grey"
+
+
+def _scan(path: Path) -> str | None:
+    """ "radiograph" or "other scan"; None for what is no DICOM file, and where nothing installed can read one."""
+    try:
+        from pydicom import dcmread
+        from pydicom.errors import InvalidDicomError
+    except ImportError:
+        return None
+    try:
+        found = dcmread(path, stop_before_pixels=True, specific_tags=["Modality", "BodyPartExamined"])
+        part = str(found.get("BodyPartExamined", "") or "CHEST").upper()
+        chest = "CHEST" in part or "THORAX" in part
+        return "radiograph" if chest and found.get("Modality", "") in RADIOGRAPHS else "other scan"
+    except (InvalidDicomError, OSError, AttributeError, ValueError):
+        return None  # most likely a picture
 
 
 def _plain(name: str) -> str:

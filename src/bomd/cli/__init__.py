@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bomd.cli import audit, data, exchange, predict, pretrain, reproduce, review
+from bomd.cli import audit, data, exchange, plain_help, predict, pretrain, reproduce, review
 from bomd.errors import InputError
 from bomd.recipes import shipped_recipes
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bomd.runs import Run
 
 app = typer.Typer(
+    cls=plain_help.Group,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -100,7 +101,7 @@ def run(
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this one in full.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one in full.")] = None,
 ) -> None:
     """List the methods with what they do, the paper, the cost as a factor of plain training, and their settings.
 
@@ -113,7 +114,7 @@ def methods(
 
 
 def benchmark(
-    recipes: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="TOML files, or names as for `run`.")],
+    recipes: Annotated[list[str], typer.Argument(metavar="RECIPE", help="TOML files, or names as for `run`.")],
     methods: Annotated[
         str,
         typer.Option(help="Methods to compare, separated by commas, or all; package.module:Class for one of your own."),
@@ -231,7 +232,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
 }
 for _group, _commands in COMMANDS.items():
     for _command in _commands:
-        app.command(rich_help_panel=_group)(_command)
+        app.command(cls=plain_help.Command, rich_help_panel=_group)(_command)
 
 
 def _show_version(asked: bool) -> None:

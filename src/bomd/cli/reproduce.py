@@ -18,7 +18,7 @@ COMMAND = "evidence.reproduce.command"
 
 def reproduce(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME...", help="Tables or figures, as --list names them, or all.")
+        list[str] | None, typer.Argument(metavar="NAME", help="Tables or figures, as --list names them, or all.")
     ] = None,
     recipe: Annotated[str, typer.Option(help="A TOML file, or the name of a recipe that ships with bomd.")] = "phantom",
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "0,1,2",

@@ -61,7 +61,9 @@ def review(
 
 def decisions(
     run: RunDirectory,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the reviewed labels go.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where the reviewed labels go.")
+    ] = None,
     rates: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Also write how often labels are wrong, for `audit --rates`."),
@@ -74,7 +76,7 @@ def decisions(
     """Write your own table with the labels that people decided on, and say how far reviewers agree.
 
     The table has the columns, order, separator and spelling of the one that was audited. FILE-details.csv, beside it,
-    says who decided what and when. Without `--out` it is reviewed.csv in the run directory. `bomd audit` and
+    says who decided what and when. Without `--output` it is reviewed.csv in the run directory. `bomd audit` and
     `bomd run RECIPE --labels FILE` know from the details which labels people decided on, and leave those as they are.
     Works while a review is going on.
     """
@@ -85,7 +87,7 @@ def decisions(
     from bomd.review.export import write_reviewed
 
     run = only_run(run)
-    reviewed, path = write_reviewed(run, out)
+    reviewed, path = write_reviewed(run, output)
     if rates is not None:
         from bomd.review.rates import write_rates
 

@@ -246,7 +246,7 @@ def _read_dicom(path: Path, content: bytes) -> Pixels:
     try:
         dicom = importlib.import_module("bomd.data.dicom")  # only now: pydicom is optional
     except ImportError as error:
-        raise InputError(f"Image {path} is DICOM, which needs pydicom (pip install pydicom): {error}.") from error
+        raise InputError(f"Image {path} is DICOM, which needs an extra: pip install 'bomd[dicom]'.") from error
     pixels: Pixels = dicom.read_dicom(path, content)
     return pixels
 

@@ -173,7 +173,7 @@ def _read_parquet(file: Path) -> pd.DataFrame:
     try:
         return as_text(pd.read_parquet(file))
     except ImportError as error:
-        raise InputError(f"{file} is Parquet, which needs pyarrow (pip install pyarrow).") from error
+        raise InputError(f"{file} is Parquet, which needs an extra: pip install 'bomd[parquet]'.") from error
     except Exception as error:  # pyarrow raises many kinds
         raise InputError(f"Cannot read {file}: it is no sound Parquet file.") from error
 
@@ -189,8 +189,8 @@ def _read_workbook(file: Path) -> pd.DataFrame:
             sheets = [str(name) for name in workbook.sheet_names]
             cells = workbook.parse(sheets[0], header=None, dtype=str, na_filter=False)
     except ImportError as error:
-        remedy = "pip install openpyxl, or save it as CSV in UTF-8"
-        raise InputError(f"{file} is an Excel workbook, which needs openpyxl: {remedy}.") from error
+        remedy = "pip install 'bomd[excel]', or save it as CSV in UTF-8"
+        raise InputError(f"{file} is an Excel workbook, which needs an extra: {remedy}.") from error
     except Exception as error:  # openpyxl raises nearly anything
         raise InputError(f"Cannot read {file}: it is no sound Excel workbook; {SAVE}.") from error
     if len(sheets) > 1:

@@ -275,7 +275,7 @@ def test_parquet_is_read_like_csv_or_asks_for_pyarrow(tmp_path: Path) -> None:
     try:
         frame.to_parquet(root / "labels.parquet")
     except ImportError:
-        with pytest.raises(InputError, match="needs pyarrow"):
+        with pytest.raises(InputError, match=r"needs an extra: pip install 'bomd\[parquet\]'"):
             folder.read(root)
         return
     np.testing.assert_array_equal(folder.read(root).values, [[1, 1], [np.nan, 0], [0.5, 1]])
@@ -374,7 +374,9 @@ def test_a_workbook_without_openpyxl(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(InputError, match=r"labels\.xlsx: it is no sound Excel workbook; save it as CSV in UTF-8"):
         folder.read(root)
     monkeypatch.setitem(sys.modules, "openpyxl", None)
-    with pytest.raises(InputError, match=r"is an Excel workbook, which needs openpyxl: pip install openpyxl, or save"):
+    with pytest.raises(
+        InputError, match=r"is an Excel workbook, which needs an extra: pip install 'bomd\[excel\]', or save"
+    ):
         folder.read(root)
 
 
