@@ -87,7 +87,8 @@ def test_the_demo_ships_with_what_was_recorded_of_it() -> None:
     for found, record in zip(outcome.recorded()["seeds"], readme.of_method("demo", "bomd-plus"), strict=True):
         assert record.result.detection is not None
         assert found["found"]["images"] == record.result.detection.images
-        assert found["found"]["wrong"] / found["found"]["images"] == pytest.approx(record.result.detection.base_rate)
+        share = found["found"]["wrong"] / found["found"]["images"]
+        assert share == pytest.approx(record.result.detection.base_rate, abs=5e-5)  # as it is rounded there
 
 
 @pytest.mark.parametrize("page", sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]))
