@@ -79,7 +79,8 @@ class TestWholePath:
         assert cleaned["flagged"]["of"] == cleaned["images"]["train"]
         page = (demo / "demo" / "report.html").read_text()
         assert page.index("What came out") < page.index("Summary</h2>")
-        assert "Three hits and a false alarm" in page
+        assert "Errors found against images looked at" in page
+        assert "What training is worth" in page
         assert "<img" in page
 
     def test_both_methods_saw_the_same_noise_and_split(self, demo: Path) -> None:
