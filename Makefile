@@ -12,7 +12,6 @@ demo: $(VENV)/.demo
 	$(BIN)/bomd demo
 	@echo
 	@echo "bomd is installed in $(VENV): call it as $(BIN)/bomd, or once in each terminal: source $(BIN)/activate"
-	@echo "Your own data next: $(BIN)/bomd audit labels.csv --images photos"
 
 test: $(VENV)/.dev check
 	$(BIN)/pytest -n 2

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bomd.cli import main
+from bomd.cli import called, main
 from bomd.errors import InputError
 from bomd.experiments.experiment import make_method
 from bomd.experiments.plan import configure
@@ -78,7 +78,9 @@ class TestWholePath:
         assert cleaned["detection"]["base_rate"] > 0.3
         assert cleaned["flagged"]["of"] == cleaned["images"]["train"]
         page = (demo / "demo" / "report.html").read_text()
-        assert "bomd-plus" in page
+        assert page.index("What came out") < page.index("Summary</h2>")
+        assert "Errors found against images looked at" in page
+        assert "What training is worth" in page
         assert "<img" in page
 
     def test_both_methods_saw_the_same_noise_and_split(self, demo: Path) -> None:
@@ -105,7 +107,16 @@ class TestWholePath:
         before = {path: path.stat().st_mtime_ns for path in demo.glob("demo/*/*/result.json")}
         assert bomd("demo", "--runs", str(demo), *sets(*TINY)) == 0
         assert {path: path.stat().st_mtime_ns for path in demo.glob("demo/*/*/result.json")} == before
-        assert "finished already" in capsys.readouterr().err
+        said = capsys.readouterr()
+        assert "finished already" in said.err
+        run, page = next(demo.glob("demo/bomd-plus/*")), (demo / "demo" / "report.html").resolve()
+        assert said.out.splitlines()[-3:] == [
+            f"Look through what is doubtful: bomd review {run} --open",
+            "Your own data: bomd audit labels.csv --images photos",
+            f"Report: {page.as_uri()}",
+        ]
+        assert "this run" in said.out
+        assert "record" not in said.out  # of other settings
 
     def test_report_and_predict_from_finished_runs(
         self, demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -382,9 +393,26 @@ def test_make_demo_says_how_to_go_on() -> None:
     root = Path(__file__).parents[2]
     command = ["make", "--no-print-directory", "-n", "demo"]  # inside another make it would name the folder last
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-    assert ".venv/bin/activate" in done.stdout.splitlines()[-2]
-    assert ".venv/bin/bomd audit" in done.stdout.splitlines()[-1]
+    assert ".venv/bin/activate" in done.stdout.splitlines()[-1]
     assert "`.venv/bin/bomd`" in (root / "README.md").read_text().partition("## What the demo prints")[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "shown"),
+    [
+        (".venv/bin/bomd", None, ".venv/bin/bomd"),
+        (".venv/bin/bomd", "/usr/bin/bomd", "bomd"),
+        ("/usr/lib/python/bomd/cli/__main__.py", None, "bomd"),
+    ],
+)
+def test_the_next_command_is_shown_as_it_can_be_typed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, found: str | None, shown: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", [name])
+    if found:
+        (tmp_path / "bomd").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert called.command() == shown
 
 
 def test_embed_prints_similarities_and_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

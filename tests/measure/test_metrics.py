@@ -16,6 +16,7 @@ from bomd.measure.metrics import classification, mean_auc
 from bomd.measure.quality import (
     clean_set_composition,
     detection,
+    found_by_looking,
     histogram_distance,
     label_auc,
     label_histogram,
@@ -286,3 +287,19 @@ def test_a_mean_over_findings_leaves_out_those_without_a_score() -> None:
     """Of three draws the first has one finding that counts, the second two, the third none."""
     scores = np.asarray([[0.8, 0.6, np.nan], [np.nan, 0.9, np.nan]])
     assert metrics._column_means(scores) == pytest.approx([0.8, 0.75, np.nan], nan_ok=True)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), min_size=1, max_size=12))
+def test_found_by_looking_is_the_mean_over_orders_of_equal_suspicion(images):
+    """Against every order drawn many times; what is alike comes in random order."""
+    wrong, suspicion = (np.array(part) for part in zip(*images, strict=True))
+    found = found_by_looking(wrong, suspicion)
+    generator = np.random.default_rng(0)
+    drawn = np.zeros(len(wrong) + 1)
+    for _ in range(400):
+        order = np.lexsort((generator.random(len(wrong)), -suspicion))
+        drawn[1:] += np.cumsum(wrong[order]) / 400
+    np.testing.assert_allclose(found, drawn, atol=0.3)
+    np.testing.assert_allclose(found_by_looking(wrong, wrong), np.minimum(np.arange(len(wrong) + 1), wrong.sum()))
+    alike = found_by_looking(wrong, np.ones(len(wrong)))
+    np.testing.assert_allclose(alike, np.linspace(0, wrong.sum(), len(wrong) + 1), atol=1e-9)

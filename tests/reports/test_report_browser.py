@@ -11,8 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from bomd.data.datasets import phantom
+from bomd.reports.opening import write_demo
+from bomd.reports.outcome import recorded
 from bomd.reports.report import write_report
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install -e .[dev]")
@@ -41,7 +45,7 @@ return [...document.querySelectorAll("body *")].filter(item => item.getBoundingC
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A page of two runs with hostile names, one of several methods and kinds of noise, and an audit."""
+    """A page of two runs with hostile names, one of several methods and kinds of noise, an audit, and the demo's."""
     made = runpy.run_path(str(Path(__file__).with_name("test_report.py")))
     root = tmp_path_factory.mktemp("pages")
     hostile = {"classes": made["HOSTILE"], "name": '"><img src=x onerror=alert(1)>', "prefix": "<b onclick='x'>"}
@@ -52,9 +56,21 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     audit = made["as_audit"](made["write_run"](root / "audit", truth=False, **hostile))
     return {
         "audit": write_report([audit], root / "audit.html"),
+        "demo": demo_page(root, made),
         "two": write_report(two, root / "two.html"),
         "grid": write_report(grid, root / "grid.html"),
     }
+
+
+def demo_page(root: Path, made: dict[str, Any]) -> Path:
+    """As the demo writes it, with everything that its page begins with."""
+    ids = phantom.read(hospital="north", count=120).ids
+    runs = [made["write_run"](root / "demo", method, flags=method != "bce") for method in ("bce", "bomd-plus")]
+    for run in runs:
+        arrays = dict(np.load(run.directory / "labels.npz"))
+        np.savez(run.directory / "labels.npz", **arrays | {"ids": ids, "patients": ids})
+    write_demo(runs, root / "demo.html", recorded(), (("Look", "bomd review runs/demo/bomd-plus/seed0 --open"),))
+    return root / "demo.html"
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +94,7 @@ def show(browser: Any, page: Path, width: int, scheme: str = "light") -> None:
     browser.get(page.as_uri())
 
 
-@pytest.mark.parametrize("name", ["two", "grid", "audit"])
+@pytest.mark.parametrize("name", ["two", "grid", "audit", "demo"])
 def test_nothing_is_logged_and_nothing_fetched(browser: Any, pages: dict[str, Path], name: str) -> None:
     browser.get_log("performance")
     show(browser, pages[name], 1280)
@@ -91,7 +107,7 @@ def test_nothing_is_logged_and_nothing_fetched(browser: Any, pages: dict[str, Pa
 
 
 @pytest.mark.parametrize("width", [360, 1280])
-@pytest.mark.parametrize("name", ["two", "grid", "audit"])
+@pytest.mark.parametrize("name", ["two", "grid", "audit", "demo"])
 def test_nothing_is_wider_than_the_screen(browser: Any, pages: dict[str, Path], name: str, width: int) -> None:
     show(browser, pages[name], width)
     browser.execute_script("document.querySelectorAll('details').forEach(item => item.open = true)")
@@ -100,7 +116,15 @@ def test_nothing_is_wider_than_the_screen(browser: Any, pages: dict[str, Path], 
     assert browser.execute_script(root) == 0
 
 
-@pytest.mark.parametrize("name", ["two", "grid", "audit"])
+@pytest.mark.parametrize("name", ["two", "grid", "demo"])
+def test_the_summary_is_seen_whole_at_a_desk(browser: Any, pages: dict[str, Path], name: str) -> None:
+    show(browser, pages[name], 1280)
+    size = "const box = document.querySelector('.short .scroll'); return [box.scrollWidth, box.clientWidth]"
+    needed, there = browser.execute_script(size)
+    assert needed <= there
+
+
+@pytest.mark.parametrize("name", ["two", "grid", "audit", "demo"])
 def test_pictures_load_and_have_words(browser: Any, pages: dict[str, Path], name: str) -> None:
     show(browser, pages[name], 1280)
     browser.execute_script("document.querySelectorAll('details').forEach(item => item.open = true)")
@@ -112,12 +136,12 @@ def test_pictures_load_and_have_words(browser: Any, pages: dict[str, Path], name
     assert all(width > 0 and words for width, words in pictures)
     drawn = browser.execute_script(
         "return [...document.querySelectorAll('svg')].map(item => "
-        "[item.getBoundingClientRect().width, item.getAttribute('aria-label')])"
+        "[item.getBoundingClientRect().width, item.querySelector('title')?.textContent])"
     )
     assert all(width > 200 and words for width, words in drawn)
 
 
-@pytest.mark.parametrize("name", ["two", "grid", "audit"])
+@pytest.mark.parametrize("name", ["two", "grid", "audit", "demo"])
 def test_links_lead_to_their_sections(browser: Any, pages: dict[str, Path], name: str) -> None:
     show(browser, pages[name], 360)
     links = browser.find_elements("css selector", "nav a")
@@ -132,7 +156,7 @@ def test_links_lead_to_their_sections(browser: Any, pages: dict[str, Path], name
         assert abs(seen) < 2 or left < 2, place  # the last ones cannot reach the top
 
 
-@pytest.mark.parametrize("name", ["two", "grid", "audit"])
+@pytest.mark.parametrize("name", ["two", "grid", "audit", "demo"])
 def test_tables_have_heads_and_can_be_scrolled_by_keyboard(browser: Any, pages: dict[str, Path], name: str) -> None:
     show(browser, pages[name], 360)
     without = browser.execute_script(
@@ -173,7 +197,7 @@ def _luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["two", "grid", "audit"])
+@pytest.mark.parametrize("name", ["two", "grid", "audit", "demo"])
 def test_everybody_can_read_and_reach_everything(
     browser: Any, pages: dict[str, Path], name: str, scheme: str, faults: Callable[[Any], list[str]]
 ) -> None:
@@ -183,7 +207,7 @@ def test_everybody_can_read_and_reach_everything(
         assert faults(browser) == []
 
 
-@pytest.mark.parametrize("name", ["two", "grid", "audit"])
+@pytest.mark.parametrize("name", ["two", "grid", "audit", "demo"])
 def test_what_is_printed_fits_the_paper(browser: Any, pages: dict[str, Path], name: str) -> None:
     """A4 without its margins, in the colours of paper, with nothing left in a box that could be scrolled."""
     show(browser, pages[name], 695, "dark")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shlex
 import stat
 from pathlib import Path
 
@@ -47,6 +48,9 @@ def test_decisions_of_two_people_are_written_and_counted(run: Path, tmp_path: Pa
     assert "Ada: 3 images" in said
     assert "Grace [b]: 3 images" in said
     assert "Cohen's kappa over 3 images that several people judged: " in said
+    assert (
+        said.splitlines()[-1] == f"Next, a classifier that learns from it: {shlex.join(['bomd', 'retrain', str(run)])}"
+    )
     with (tmp_path / "mine-details.csv").open(newline="", encoding="utf-8") as stream:
         lines = list(csv.DictReader(stream))
     assert len({line["id"] for line in lines}) == 3
@@ -57,7 +61,24 @@ def test_without_decisions_the_given_labels_are_written(run: Path) -> None:
     said = call("decisions", str(run))
     assert "0 of 60 images are reviewed; 0 labels are unresolved." in said
     assert "kappa" not in said
+    assert (
+        said.splitlines()[-1]
+        == f"Nobody has decided anything yet: {shlex.join(['bomd', 'review', str(run), '--open'])}"
+    )
     assert (run / "reviewed.csv").exists()
+
+
+def test_a_review_that_is_stopped_says_what_comes_next(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C is how it ends, so that it is no error, and the gate is closed behind it."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bomd.review.server.serve", interrupted)
+    said = call("review", str(run)).splitlines()
+    assert said[-2] == f"Stopped. Your table as it was decided: {shlex.join(['bomd', 'decisions', str(run)])}"
+    assert said[-1] == f"A classifier that learns from it: {shlex.join(['bomd', 'retrain', str(run)])}"
+    assert "127.0.0.1" not in (run / "review.html").read_text()
 
 
 def test_decisions_tell_rates_that_an_audit_takes(run: Path, tmp_path: Path) -> None:
@@ -201,7 +222,9 @@ batch = 16
 """
 
 
-def test_one_command_from_decisions_to_a_model_with_thresholds(tmp_path: Path) -> None:
+def test_one_command_from_decisions_to_a_model_with_thresholds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "tiny.toml").write_text(TINY)
     bomd("run", str(tmp_path / "tiny.toml"), "--runs", str(tmp_path / "runs"))
     run = only_run(tmp_path / "runs")
@@ -213,6 +236,8 @@ def test_one_command_from_decisions_to_a_model_with_thresholds(tmp_path: Path) -
     journal.submit(Event("Ada", str(given.ids[0]), "edit", flipped)).result(timeout=20)
     journal.close()
     bomd("retrain", str(run), "--held-out", "0.3")
+    said = capsys.readouterr().out
+    assert said.splitlines()[-1] == f"Next, new images: bomd predict {run / 'retrained' / 'model'} IMAGES"
     model = read_json(run / "retrained" / "model" / "model.json")
     assert set(model["thresholds"]) == set(given.classes)
     after = only_run(tmp_path / "runs" / "run-retrained")

@@ -12,13 +12,13 @@ from bomd.reports.sheet import Cell
 from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting, Sheet
 from evidence.reproduce.figures import gather
 from evidence.reproduce.figures.gather import BY_IMPORTANCE, LEVELS, NO_NOISE, NOISES, Done, Noise
-from evidence.reproduce.figures.style import BLUE, GREEN, VERMILION, Look, draw, legend_above, series, share_axis
+from evidence.reproduce.figures.style import BLUE, PINK, VERMILION, Look, draw, legend_above, series, share_axis
 
 NAME = "noise-curves"
 LOOKS = {
     "bce": Look("BCE", VERMILION, "s", "--"),
     "bomd": Look("BoMD", BLUE, "o"),
-    "nvum": Look("NVUM", GREEN, "^", "-."),
+    "nvum": Look("NVUM", PINK, "D", "-."),
 }
 HEADS = ("test", "method", "p_s", "p_l", "mean_auc", "findings", "runs")
 SHIFT = 0.008  # between methods, so that their bars do not hide one another

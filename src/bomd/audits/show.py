@@ -24,13 +24,14 @@ LONGEST = 60  # characters of an id or of labels in a line
 
 
 def lines(audit: Audit, count: int) -> list[str]:
-    """One line for each of the most suspect images: id, given and proposed labels."""
+    """One line for each of the most suspect images: id, given labels, and what is proposed or else doubtful."""
     record, opinion = audit.record, audit.record.opinion
     found = []
     for row in np.argsort(opinion.rank)[:count]:
         given = _short(positive(record.given, record.given.values[row]))
         proposed = _short(positive(record.given, opinion.proposed[row]))
-        proposal = f"{given} -> {proposed}" if given != proposed else f"{given} (no other labels proposed)"
+        doubts = _doubtful(record, row, opinion.wrong[row])
+        proposal = f"{given} -> {proposed}" if given != proposed else f"{given} ({doubts or 'no doubtful label'})"
         found.append(f"{opinion.rank[row]:>4}  {_short(str(record.given.ids[row]))}: {proposal}")
     return found
 
@@ -39,10 +40,10 @@ def headline(audit: Audit) -> str:
     """How many images are flagged, how many labels are expected to be wrong, and how many changes are proposed."""
     record = audit.record
     left_out = f"; {len(audit.left_out)} could not be judged" if audit.left_out else ""
-    findings = record.given.findings
+    findings, flagged = record.given.findings, int(record.flagged.sum())
     changes = int((record.removed | record.added)[:, findings].sum())
     return (
-        f"{int(record.flagged.sum()):,} of {len(record.given):,} images are flagged{left_out}. About "
+        f"{flagged:,} of {len(record.given):,} images {'is' if flagged == 1 else 'are'} flagged{left_out}. About "
         f"{record.opinion.expected.sum():,.0f} labels are expected to be wrong; {changes:,} changes are proposed."
     )
 

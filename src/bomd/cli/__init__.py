@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from bomd.cli import audit, data, exchange, plain_help, predict, pretrain, reproduce, review
+from bomd.cli.called import command
 from bomd.errors import InputError
 from bomd.recipes import shipped_recipes
 
@@ -49,11 +51,24 @@ def demo(root: Root = Path("runs"), overrides: Overrides = None) -> None:
     from bomd import progress
     from bomd.experiments import experiment
     from bomd.experiments.plan import configure
-    from bomd.reports import report as pages
+    from bomd.reports.opening import write_demo
+    from bomd.reports.outcome import LEARNT, recorded, tables
 
-    configs = [configure("demo", method, None, overrides or ()) for method in ("bce", "bomd-plus")]
+    configs = [configure("demo", method, None, overrides or ()) for method in LEARNT]
     done = [experiment.run(config, root) for config in progress.track(configs, "runs")]
-    _print_results(done, pages.write_report(done, root / configs[0].name / "report.html"))
+    record = None if overrides else recorded()  # what was recorded says nothing about other settings
+    look = shlex.join([command(), "review", str(done[-1].directory), "--open"])
+    following = (
+        ("Look through what is doubtful", look),
+        ("Your own data", f"{command()} audit labels.csv --images photos"),
+    )
+    page = root / configs[0].name / "report.html"
+    today = write_demo(done, page, record, following)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(*tables(today, record), sep="\n")
+    for purpose, words in following:
+        console.print(f"{purpose}: {words}", markup=False)
+    console.print(f"Report: {page.resolve().as_uri()}", markup=False)
 
 
 def run(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from bomd.cli.called import command
 from bomd.cli.modes import ImageMode, Mode
 from bomd.errors import InputError
 
@@ -136,4 +138,4 @@ def audit(
     say(f"Labels: {found.directory / 'labels_clean.csv'}")
     say(f"Doubtful labels one by one: {found.directory / 'doubtful_labels.csv'}")
     say(f"Report: {found.directory / 'report.html'}")
-    say(f"Next, let a person decide: bomd review {found.directory}")
+    say(f"Next, let a person decide: {shlex.join([command(), 'review', str(found.directory), '--open'])}")

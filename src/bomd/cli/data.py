@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bomd.cli.called import command
 from bomd.cli.modes import ImageMode, Mode
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ def example(
 
     labels = write_example(folder, count, size, seed)
     print(f"{count:,} images in {folder / 'images'}, labels in {labels}, the right ones in {folder / 'truth.csv'}")
-    print(f"Next: bomd audit {labels} --images {folder / 'images'}")
+    print(f"Next: {shlex.join([command(), 'audit', str(labels), '--images', str(folder / 'images')])}")
 
 
 def verify(

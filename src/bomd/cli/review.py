@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import webbrowser
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+
+from bomd.cli.called import command
 
 RunDirectory = Annotated[
     Path, typer.Argument(metavar="RUN", help="A finished run, or a folder with one, such as that of an audit.")
@@ -38,7 +41,7 @@ def review(
     from bomd.review.decisions import FILE, Journal, only_server
     from bomd.review.evidence import only_run, open_evidence
 
-    run = only_run(run)
+    given, run = run, only_run(run)
     evidence = open_evidence(run, originals=originals)
     with server.listen(port) as listener:
         place = f"http://127.0.0.1:{listener.getsockname()[1]}/"
@@ -55,6 +58,9 @@ def review(
                     if open_page:  # the page, not the address: everybody can list the arguments of a process
                         webbrowser.open(page.resolve().as_uri())
                     server.serve(pages, token, listener)
+            except KeyboardInterrupt:  # as it is meant to end
+                print(f"Stopped. Your table as it was decided: {_shown('decisions', given)}")
+                print(f"A classifier that learns from it: {_shown('retrain', given)}")
             finally:
                 journal.close()
 
@@ -86,7 +92,7 @@ def decisions(
     from bomd.review.evidence import only_run
     from bomd.review.export import write_reviewed
 
-    run = only_run(run)
+    given, run = run, only_run(run)
     reviewed, path = write_reviewed(run, output)
     if rates is not None:
         from bomd.review.rates import write_rates
@@ -112,6 +118,10 @@ def decisions(
         console.print(f"Rates by these decisions: {rates}", markup=False)
     if log is not None:
         console.print(f"Change log: {log}, {len(entries)} lines; to sign: {page}", markup=False)
+    if judged:
+        console.print(f"Next, a classifier that learns from it: {_shown('retrain', given)}", markup=False)
+    else:
+        console.print(f"Nobody has decided anything yet: {_shown('review', given, '--open')}", markup=False)
 
 
 def retrain(
@@ -148,6 +158,12 @@ def retrain(
         say(f"  {name}: {'too few or too uncertain labels' if value is None else f'{value:.2f}'}")
     say(f"Model: {done.model}")
     say(f"Report: {done.page}")
+    say(f"Next, new images: {_shown('predict', done.model, 'IMAGES')}")
+
+
+def _shown(name: str, place: Path, *rest: str) -> str:
+    """Another command as it can be typed."""
+    return shlex.join([command(), name, str(place), *rest])
 
 
 def _images(count: int) -> str:

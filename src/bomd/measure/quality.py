@@ -150,6 +150,21 @@ def label_auc(clean: LabelTable, before: LabelTable, after: LabelTable) -> Label
     return LabelQuality(classes=tuple(classes), left_out=left_out, **means)
 
 
+def found_by_looking(wrong: NDArray[np.bool_], suspicion: NDArray[Any]) -> NDArray[np.float64]:
+    """(N + 1) how many wrong images there are among the first 0 to N, the most suspect first.
+
+    Images of the same suspicion come in random order, so that what is expected of them is counted: everything alike
+    is looking at random, and `suspicion=wrong` is perfect.
+
+    Args:
+        wrong: (N) images with a wrong label.
+        suspicion: (N) higher for more suspect.
+    """
+    _, place, sizes = np.unique(-np.asarray(suspicion, dtype=np.float64), return_inverse=True, return_counts=True)
+    found = np.bincount(place, weights=wrong, minlength=len(sizes)).cumsum()
+    return np.asarray(np.interp(np.arange(len(wrong) + 1), [0, *sizes.cumsum()], [0, *found]))
+
+
 def label_histogram(table: LabelTable, threshold: float | None = None) -> NDArray[np.float64]:
     """(C) total of each class's labels, or with a threshold the number of labels that reach it."""
     values = table.values if threshold is None else table.values >= threshold

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 from PIL import Image
 
+from bomd.measure.significance import Sample
+from bomd.reports.palette import OWN
 from bomd.reports.palette import PALETTE as PALETTE
 
 if TYPE_CHECKING:  # it takes a second to load, and a page may turn out to have nothing to draw
@@ -22,6 +25,12 @@ if TYPE_CHECKING:  # it takes a second to load, and a page may turn out to have 
 MARKERS = (("o", "●"), ("s", "■"), ("^", "▲"), ("D", "◆"), ("v", "▼"))  # for matplotlib, and for a legend
 WIDTH = 4.4  # inches at 96 px: the width of a phone, so that text is never scaled down much
 INK, FAINT = "#010203", "#040506"  # stand-ins that become colours of the page
+FOUND_LINES: dict[str, dict[str, Any]] = {  # orders in which images are looked at
+    "perfect": {"sign": "⋯", "color": INK, "ls": (0, (1, 2)), "lw": 1.2},
+    "at random": {"sign": "╌", "color": INK, "ls": (0, (5, 3)), "lw": 1},
+    "counting labels": {"sign": "━", "color": PALETTE[4], "lw": 3.4},  # so wide that it is seen below ours
+    "ours": {"sign": "━", "color": PALETTE[OWN["bomd-plus"]], "lw": 1.6},
+}
 STYLE = {
     "svg.fonttype": "none",  # text stays text: small, searchable, in the reader's own font
     "text.parse_math": False,  # a dollar sign in a class name is a dollar sign
@@ -60,10 +69,13 @@ class Dots:
 
 
 def looks(labels: Sequence[str]) -> list[Look]:
-    """A colour and a marker for each label; together they repeat only after 30."""
+    """A colour and a marker for each label; together they repeat only after 30. Well-known methods have their own."""
+    taken = {OWN[label] for label in labels if label in OWN}
+    free = (place for place in itertools.count() if place not in taken)
+    places = [OWN[label] if label in OWN else next(free) for label in labels]
     return [
         Look(label, PALETTE[i % len(PALETTE)], *MARKERS[(i + i // len(PALETTE)) % len(MARKERS)])
-        for i, label in enumerate(labels)
+        for label, i in zip(labels, places, strict=True)
     ]
 
 
@@ -141,6 +153,62 @@ def bars(classes: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], 
             axes.barh(np.arange(len(classes)) + offset, values, height=height * 0.92, color=colour)
         axes.set_xlabel(axis)
         return _svg(figure, f"{axis}, by class")
+
+
+def score_bars(rows: Sequence[tuple[str, str, Sample | None, Sample | None]], title: str, name: str) -> Markup:
+    """Mean AUC as bars from chance, 0.5: a full one of the record, and below it a pale one of this run.
+
+    Args:
+        rows: Name, colour, what was recorded and what this run gave, each with its interval.
+    """
+    places = {row: [(part, pale) for pale, part in enumerate(parts) if part] for row, (_, _, *parts) in enumerate(rows)}
+    known = [end for same in places.values() for part, _ in same for end in (part.mean, *ends(part)) if end is not None]
+    start, stop = min([0.5, *known]), max([0.6, *known])
+    with _styled(name):
+        figure, axes = _axes(0.6 + 0.5 * len(rows), [row[0] for row in rows])
+        for row, same in places.items():
+            for place, (part, pale) in enumerate(same):
+                at = row + (place - (len(same) - 1) / 2) * 0.4
+                low, high = ends(part)
+                axes.barh(at, part.mean - start, 0.36, start, color=rows[row][1], alpha=0.45 if pale else 1)
+                axes.hlines(at, *_numbers([low, high]), color=INK, lw=1.2)
+                axes.annotate(f"{part.mean:.3f}", (high or part.mean, at), (4, 0), "data", "offset points", va="center")
+        axes.set_xlim(start, stop + 0.16 * (stop - start))
+        axes.set_xlabel("mean AUC")
+        said = [
+            f"{rows[row][0]}: " + ", ".join(f"{part.mean:.3f}{' in this run' * pale}" for part, pale in same)
+            for row, same in places.items()
+        ]
+        return _svg(figure, title, "; ".join(said) + ".")
+
+
+def ends(value: Sample | None) -> tuple[float | None, float | None]:
+    """The interval to draw: of a single run its own, else one standard deviation over seeds."""
+    if value is None:
+        return None, None
+    return (value.low, value.high) if value.std is None else (value.mean - value.std, value.mean + value.std)
+
+
+def found_plot(lines: Mapping[str, Sequence[float]], looked: Sequence[float], title: str, name: str) -> Markup:
+    """A line for each order in which images are looked at: how many wrong ones were found until then.
+
+    Args:
+        lines: By order, as `FOUND_LINES` draws it.
+        looked: How many images were looked at, for each number of a line.
+    """
+    with _styled(name):
+        figure, axes = _axes(2.6)
+        for order, drawn in FOUND_LINES.items():
+            axes.plot(looked, lines[order], **{key: value for key, value in drawn.items() if key != "sign"})
+        axes.set_xlim(0, looked[-1])
+        axes.set_ylim(0, None)
+        axes.locator_params("x", nbins=6)
+        axes.grid(axis="y", lw=0.5)
+        axes.set_xlabel("images looked at")
+        axes.set_ylabel("wrong ones found")
+        half = len(looked) // 2
+        said = [f"{order} {lines[order][half]:,.0f}" for order in FOUND_LINES]
+        return _svg(figure, title, f"Found among the first {looked[half]:,.0f}: {', '.join(said)}.")
 
 
 def histogram(changed: NDArray[np.float32], unchanged: NDArray[np.float32], border: float | None, name: str) -> Markup:
@@ -242,8 +310,13 @@ def _shorten(attribute: re.Match[str]) -> str:
     return re.sub(r"(\d\.\d\d)\d+", r"\1", attribute.group())
 
 
-def _svg(figure: Any, title: str) -> Markup:
-    """The drawing as one `<svg>` element whose colours and font are the page's."""
+def _svg(figure: Any, title: str, description: str = "") -> Markup:
+    """The drawing as one `<svg>` element whose colours and font are the page's.
+
+    Args:
+        title: What it shows, for those who cannot see it.
+        description: What can be read from it, for the same.
+    """
     stream = io.StringIO()
     figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     drawing = stream.getvalue()
@@ -258,7 +331,8 @@ def _svg(figure: Any, title: str) -> Markup:
     body = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", body)
     body = re.sub(r' (d|x|y|transform)="[^"]*"', _shorten, body)
     width = float(opening.group(1).split()[2]) * 4 / 3
-    head = Markup('<svg viewBox="{}" role="img" aria-label="{}" style="max-width: {}px">').format(
-        opening.group(1), title, round(width)
+    head = Markup('<svg viewBox="{}" role="img" style="max-width: {}px"><title>{}</title>').format(
+        opening.group(1), round(width), title
     )
+    head += Markup("<desc>{}</desc>").format(description) if description else ""
     return head + Markup(re.sub(r">\s+<", "><", body))  # noqa: S704 - matplotlib escaped every text in it

@@ -45,7 +45,7 @@ def pages(record: LabelRecord, examples: Examples, most: int) -> list[dict[str, 
     for kind, meaning in KINDS.items():
         rows = examples.flagged[examples.chosen == kind]
         rows = rows[np.argsort(record.opinion.rank[rows])]
-        cards = [_card(record, int(row), pictures) for row in rows[:most]]
+        cards = [card_of(record, int(row), pictures) for row in rows[:most]]
         for card, row in zip(cards, rows, strict=False):
             card["wrong"] = bool(changed[row]) if truth[row] else None
         if len(rows):
@@ -170,20 +170,24 @@ def course(run: Path) -> Iterator[tuple[tuple[str, str], list[int], list[float]]
         raise InputError(f"Cannot read {path}: {error}.") from error
     for stage in dict.fromkeys(str(line["stage"]) for line in lines):
         for key in ("loss", "validation"):
-            points = [
-                (int(line["epoch"]), value)
-                for line in lines
-                if line["stage"] == stage and isinstance(value := line.get(key), int | float) and math.isfinite(value)
-            ]
-            if points:
-                yield (stage, key), [epoch for epoch, _ in points], [value for _, value in points]
+            passes: list[tuple[list[int], list[float]]] = []
+            for line in lines:
+                value = line.get(key)
+                if line["stage"] == stage and isinstance(value, int | float) and math.isfinite(value):
+                    epoch = int(line["epoch"])
+                    if not passes or epoch <= passes[-1][0][-1]:  # the same stage again, such as a second opinion
+                        passes.append(([], []))
+                    passes[-1][0].append(epoch)
+                    passes[-1][1].append(value)
+            for epochs, values in passes:
+                yield (stage, key), epochs, values
 
 
 def _clean(record: LabelRecord) -> NDArray[np.float32]:
     return record.given.values if record.clean is None else record.clean.values
 
 
-def _card(record: LabelRecord, row: int, pictures: dict[int, NDArray[np.uint8]]) -> dict[str, Any]:
+def card_of(record: LabelRecord, row: int, pictures: dict[int, NDArray[np.uint8]]) -> dict[str, Any]:
     truth = bool(known_truth(record)[row])
     opinion, flagged = record.opinion, record.flagged
     given, clean, wrong = record.given.values[row], _clean(record)[row], opinion.wrong[row]

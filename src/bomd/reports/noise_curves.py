@@ -138,7 +138,7 @@ def noise_figures(grid: Judged, look: dict[str, Look], test: str, name: str) -> 
     """Mean AUC over noise; the leading methods by colour, the others as thin lines."""
     found = panels(grid, test)
     known = [score for m in grid.methods for noise in grid.noises if (score := grid.score(m, noise, test))]
-    ends = [end for score in known for end in (score.mean, *_ends(score)) if end is not None]
+    ends = [end for score in known for end in (score.mean, *figures.ends(score)) if end is not None]
     if not found or not ends:
         return []
     margin = 0.04 * (max(ends) - min(ends)) or 0.01
@@ -161,7 +161,7 @@ def noise_figures(grid: Judged, look: dict[str, Look], test: str, name: str) -> 
 
 def dots(look: Look, values: Sequence[Sample | None]) -> Dots:
     """Means with their spread over seeds, or the interval of a single run, ready to be drawn."""
-    ends = [_ends(value) for value in values]
+    ends = [figures.ends(value) for value in values]
     return Dots(
         look,
         [value.mean if value else None for value in values],
@@ -202,12 +202,6 @@ def panels(grid: Judged, test: str) -> list[dict[str, Any]]:
                 }
             )
     return found
-
-
-def _ends(value: Sample | None) -> tuple[float | None, float | None]:
-    if value is None:
-        return None, None
-    return (value.low, value.high) if value.std is None else (value.mean - value.std, value.mean + value.std)
 
 
 def _ranked(grid: Grid) -> Judged:

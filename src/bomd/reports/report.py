@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
@@ -47,7 +47,9 @@ DROPPED = (  # what a page gives up after its examples, in this order
 Values = dict[str, Any]
 
 
-def write_report(runs: Sequence[Run], path: Path, reference: str = BASELINE) -> Path:
+def write_report(
+    runs: Sequence[Run], path: Path, reference: str = BASELINE, opening: Mapping[str, Any] | None = None
+) -> Path:
     """Write one self-contained HTML page about finished runs of any methods, noise and seeds.
 
     Args:
@@ -55,6 +57,7 @@ def write_report(runs: Sequence[Run], path: Path, reference: str = BASELINE) -> 
             where they saw the same data.
         path: The page; it appears whole or not at all.
         reference: The method that others are compared with; plain training where it is not there.
+        opening: What `opening.opening` has to say before everything else.
 
     Returns:
         The same path.
@@ -66,7 +69,7 @@ def write_report(runs: Sequence[Run], path: Path, reference: str = BASELINE) -> 
     placed = [(grid, group) for grid in grids for group in groups_of([grid])]
     parts = [_Part(grid, group, look[group.label], f"g{place}") for place, (grid, group) in enumerate(placed)]
     detailed = _detailed(grids, parts)
-    page = _page(grids, parts, detailed, look)
+    page = _page(grids, parts, detailed, look) | {"opening": opening}
     for version in _versions(page, lambda most: _galleries(detailed, most, path), len(detailed)):
         text = _render(version)
         if len(text.encode()) <= LARGEST:
@@ -327,7 +330,7 @@ def _training(grids: Sequence[Judged], parts: Sequence[_Part]) -> list[Values]:
             for place, ((stage, key), same) in enumerate(lines.items())
         ]
         if drawn:
-            seeds = "a line per run" if all_runs else "the first seed of each"
+            seeds = "a line each time it ran" if all_runs else "the first seed of each"
             experiment = members[0].group.experiment
             looks = [part.look for part in members]
             found.append({"experiment": experiment, "looks": looks, "figures": drawn, "seeds": seeds})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
@@ -40,13 +41,16 @@ def in_words(grid: Judged) -> list[Point]:
 
 
 def overview(grid: Judged) -> dict[str, Any]:
-    """The leading methods in numbers, over all kinds of noise; columns that say nothing are left out."""
-    lines = [[cell(grid, label) for _, cell in COLUMNS] for label in grid.leading]
-    told = [place for place in range(len(COLUMNS)) if any(line[place] not in ("", UNDEFINED) for line in lines)]
-    heads = [COLUMNS[place][0].replace("reference", str(grid.reference)) for place in told]
+    """The leading methods in numbers, over all kinds of noise: a column each; lines that say nothing are left out."""
+    lines = [
+        (name.replace("reference", str(grid.reference)), [cell(grid, label) for label in grid.leading])
+        for name, cell in NUMBERS
+    ]
+    told = [(name, cells) for name, cells in lines if any(cell not in ("", UNDEFINED) for cell in cells)]
+    # What stands in brackets or behind ± goes below its number, so that six methods fit beside each other.
     return {
-        "heads": heads,
-        "rows": [[label, *(line[i] for i in told)] for label, line in zip(grid.leading, lines, strict=True)],
+        "heads": grid.leading,
+        "rows": [(name, [re.split(r" (?=[(±])", cell) for cell in row]) for name, row in told],
     }
 
 
@@ -81,6 +85,8 @@ def _distance(grid: Judged, label: str) -> str:
 
 def _sure(grid: Judged, label: str) -> str:
     signs = [gap.certain for gap in _gaps(grid, label)]
+    if len(signs) == 1:
+        return {1: "better", -1: "worse"}.get(signs[0], "neither")
     words = [f"{word} in {signs.count(sign)}" for word, sign in (("better", 1), ("worse", -1)) if sign in signs]
     return f"{', '.join(words) or 'in none'} of {len(signs)}" if signs else ""
 
@@ -93,18 +99,18 @@ def _of(part: str, measure: str = "", percent: bool = False) -> Callable[[Judged
     return cell
 
 
-COLUMNS: tuple[tuple[str, Callable[[Judged, str], str]], ...] = (
+NUMBERS: tuple[tuple[str, Callable[[Judged, str], str]], ...] = (
     ("mean AUC", _score),
     ("minus reference", _distance),
     ("surely", _sure),
-    ("flagged", _of("flagged", percent=True)),
-    ("of these wrong", _of("detection", "precision", percent=True)),
-    ("of all wrong", _of("detection", "base_rate", percent=True)),
-    ("wrong ones found", _of("detection", "recall", percent=True)),
-    ("AUROC of the ranking", _of("detection", "auroc")),
-    ("of counting labels", _of("detection", "auroc_by_count")),
+    ("images flagged", _of("flagged", percent=True)),
+    ("flagged ones that are wrong", _of("detection", "precision", percent=True)),
+    ("images that are wrong", _of("detection", "base_rate", percent=True)),
+    ("wrong ones that are flagged", _of("detection", "recall", percent=True)),
+    ("AUROC of the order of review", _of("detection", "auroc")),
+    ("AUROC of counting labels", _of("detection", "auroc_by_count")),
     ("label AUC as given", _of("labels", "before")),
-    ("as learnt", _of("labels", "after")),
+    ("label AUC as learnt", _of("labels", "after")),
 )
 
 
@@ -124,9 +130,16 @@ def _winner(grid: Judged, test: str) -> Point:
     if round(score.mean - other.mean, 3) == 0:
         lead = f"{best} and {second} are level on {where}: {show(score)} and {show(other)}."
     gap = compare(grid.groups[best, noise], grid.groups[second, noise], test)
-    text = "" if gap is None else f"{'Chance does not explain it' if gap.certain > 0 else 'It may be chance'}: "
-    text += "" if gap is None else f"{show_gap(gap)}, ahead in {gap.won} of {gap.count} seed{'s' * (gap.count > 1)}."
-    return _point(lead, text + _many(len(ranked)))
+    return _point(lead, ("" if gap is None else _certainty(gap)) + _many(len(ranked)))
+
+
+def _certainty(gap: Gap) -> str:
+    """Whether chance explains a lead: in the choice of test patients, where there is one seed, or of seeds."""
+    if gap.count == 1:
+        sure = "does not explain" if gap.certain > 0 else "may explain"
+        return f"The choice of test patients {sure} it: {show_gap(gap)}. Another seed may give another number."
+    sure = "Chance does not explain it" if gap.certain > 0 else "It may be chance"
+    return f"{sure}: {show_gap(gap)}, ahead in {gap.won} of {gap.count} seeds."
 
 
 def _first_places(grid: Judged, test: str) -> Point:
@@ -159,11 +172,14 @@ def _against(grid: Judged, test: str) -> list[Point]:
     if any(gap.over_seeds is not None for gap in gaps):
         better, worse = verdicts(grid, test, grid.reference)
         return [_point(f"On {test_name(test)}: {better}", worse + text)]
+    if len(gaps) == 1 and len(grid.methods) == 2:  # the sentence on the winner has said it
+        return []
     sure = {sign: sum(gap.certain == sign for gap in gaps) for sign in (1, -1)}
-    lead = f"Over patients, {sure[1]} of {len(gaps)} are surely better than {grid.reference} on {test_name(test)}, "
-    return [
-        _point(f"{lead}{sure[-1]} surely worse.", "With a single seed nothing says what another would give." + text)
-    ]
+    lead = (
+        f"Of {len(gaps)} comparisons with {grid.reference} on {test_name(test)}, {sure[1]} are surely better and "
+        f"{sure[-1]} surely worse, judged over test patients."
+    )
+    return [_point(lead, "Another seed may give another number." + text)]
 
 
 def _many(count: int) -> str:

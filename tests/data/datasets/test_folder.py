@@ -50,6 +50,18 @@ def test_one_column_per_class(tmp_path: Path) -> None:
     assert folder.read(root, "train").ids.tolist() == ["a.png", "b.png"]
 
 
+def test_a_column_that_lists_labels_may_have_any_name(tmp_path: Path) -> None:
+    """Where nothing else is a label: cells such as urchin|crab are."""
+    table = folder.read(make(tmp_path / "any", "file,animals\na.png,urchin|crab\nb.png,crab\nc.png,\n"))
+    assert table.classes == ("crab", "urchin")
+    np.testing.assert_array_equal(table.values, [[1, 1], [1, 0], [0, 0]])
+    beside = folder.read(make(tmp_path / "beside", "file,Mass,notes\na.png,1,old|new\nb.png,0,\nc.png,0,\n"))
+    assert beside.classes == ("Mass",)
+    two = make(tmp_path / "two", "file,animals,notes\na.png,urchin|crab,old|new\nb.png,crab,\nc.png,,\n")
+    with pytest.raises(InputError, match="label_column"):
+        folder.read(two)
+
+
 def test_one_delimited_column(tmp_path: Path) -> None:
     table = folder.read(make(tmp_path, "Image Index,Finding Labels\na.png,Mass|Effusion\nb.png,No Finding\nc.png,\n"))
     assert table.classes == ("Effusion", "Mass", NO_FINDING)

@@ -7,7 +7,10 @@ from statistics import fmean, stdev
 
 import pytest
 
+from bomd.experiments.identity import identity
+from bomd.experiments.plan import configure
 from bomd.methods import METHODS
+from bomd.reports import outcome
 from bomd.reports.tables import write_tables
 from evidence import RESULTS, ROOT
 from evidence.pages import audit_table, readme, results, speed, successor
@@ -69,8 +72,23 @@ def test_tables_are_what_the_records_say(name: str, tmp_path: Path) -> None:
 
 
 def test_readme_shows_the_recorded_demo() -> None:
-    assert results.summary("demo") in (ROOT / "README.md").read_text()
-    assert readme.proof() in (ROOT / "README.md").read_text()
+    text = (ROOT / "README.md").read_text()
+    assert readme.ending() in text
+    assert readme.proof() in text
+
+
+def test_the_demo_ships_with_what_was_recorded_of_it() -> None:
+    """The package has no results/: what the demo shows beside a run is a copy, of the settings that it runs with."""
+    assert outcome.recorded() == readme.demo_record()
+    assert outcome.RECORD.stat().st_size < 5_000
+    recipe = [configure("demo", method, seed) for method in outcome.LEARNT for seed in (0, 1, 2)]
+    kept = [record for method in outcome.LEARNT for record in readme.of_method("demo", method)]
+    assert [identity(config.to_dict()) for config in recipe] == [record.identity for record in kept]
+    for found, record in zip(outcome.recorded()["seeds"], readme.of_method("demo", "bomd-plus"), strict=True):
+        assert record.result.detection is not None
+        assert found["found"]["images"] == record.result.detection.images
+        share = found["found"]["wrong"] / found["found"]["images"]
+        assert share == pytest.approx(record.result.detection.base_rate, abs=5e-5)  # as it is rounded there
 
 
 @pytest.mark.parametrize("page", sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]))

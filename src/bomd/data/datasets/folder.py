@@ -213,8 +213,11 @@ def understand(
     patient_column = patient_column or _called(_PATIENT, free)
     split_column = split_column or _called(_SPLIT, free)
     free = [name for name in free if name not in (patient_column, split_column)]
+    alike = [name for name in free if _looks_like_a_class(frame[name])]
+    known = [name for name in alike if _plain(name) not in _NO_CLASS]
     if label_column is None and not (classes and set(classes) <= set(names)):
-        label_column = _called(_LABELS, [name for name in free if not _looks_like_a_class(frame[name])])
+        text = [name for name in free if name not in alike]
+        label_column = _called(_LABELS, text) or (None if known else _listing(text, frame))
     free = [name for name in free if name != label_column]
     columns: tuple[str, ...] = ()
     if label_column is not None:
@@ -222,9 +225,8 @@ def understand(
         chosen = _choose_classes(classes or known, known, f"column {label_column!r} of {file}")
         free += [f"class {name}" for name in known if name not in chosen]
     else:
-        known = [name for name in free if _plain(name) not in _NO_CLASS and _looks_like_a_class(frame[name])]
         if not known and not classes:
-            problem = f"none of its columns ({', '.join(names)}) is called labels or holds 0 and 1"
+            problem = f"none of its columns ({', '.join(names)}) is called labels, lists names (A|B) or holds 0 and 1"
             raise InputError(f"No labels in {file}: {problem}; {_pass('label_column', 'NAME')}, or {CLASSES}.")
         columns = _choose_classes(classes or known, names, str(file))
         chosen, delimiter = tuple(map(_canonical, columns)), None
@@ -284,6 +286,12 @@ def _find_images(ids: Text, layout: Layout) -> Text:
     if uses > 1:
         raise InputError(f"{uses} ids in {layout.file} name the same image {path}.")
     return np.asarray(paths, dtype=np.str_)
+
+
+def _listing(names: list[str], frame: pd.DataFrame) -> str | None:
+    """The one column whose cells list several things, as in Mass|Edema, whatever it is called."""
+    listing = [name for name in names if frame[name].str.contains("|", regex=False).any()]
+    return listing[0] if len(listing) == 1 else None
 
 
 def _listed_classes(column: pd.Series[str], file: Path, delimiter: str | None) -> tuple[list[str], str]:
