@@ -44,6 +44,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "needs a GPU",
     (
         "clean/rounded.py",
+        "return products.amin(dim=(0, 2))",
+        "return products.amin(dim=(0, 1))",
+    ): "needs a GPU",
+    (
+        "clean/rounded.py",
         "if products.is_cuda:",
         "if not products.is_cuda:",
     ): "two ways to the same, of a GPU and a CPU",
