@@ -13,8 +13,12 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+import hypothesis
 import pytest
 import torch
+
+hypothesis.settings.register_profile("patient", deadline=None)  # how busy the machine is says nothing about the code
+hypothesis.settings.load_profile("patient")
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # the kernels then run on a CPU, slowly

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -54,11 +53,6 @@ def test_one_descriptor_per_image_needs_no_axis_of_its_own() -> None:
     np.testing.assert_array_equal(flat.indices, deep.indices)
     with pytest.raises(bomd.InputError, match=r"\(N, M, D\) or \(N, D\)"):
         bomd.nearest_images(vectors[0], 3)
-
-
-def test_the_version_is_that_of_the_project() -> None:
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
-    assert bomd.__version__ == project["project"]["version"]
 
 
 def test_a_wrong_keyword_is_told_in_the_name_of_what_was_called() -> None:

@@ -397,6 +397,7 @@ class TestTraining:
     ("words", "message"),
     [
         (["gone.csv"], "No label file"),
+        (["gone.csv", "--weights", "phantm"], "--weights is 'phantm': use none, imagenet"),  # before anything is read
         (["labels.csv", "--images", "nowhere"], "There is no folder"),
         (["labels.csv", "--set", "id_column=nothing"], "has no column 'nothing'"),
         (["labels.csv", "--set", "split=train"], "takes all rows"),

@@ -116,7 +116,6 @@ def test_weights_that_suit(asked: str | None, backbone: str, look: Look, expecte
         ("imagenet+phantom", "efficientnet_lite0", PHOTOS, "is for X-rays, but some images have colour"),
         ("imagenet+phantom", "small", CHESTS, "small has no ImageNet weights: use phantom"),
         ("imagenet", "small", CHESTS, "small has no ImageNet weights: use none"),
-        ("phantm", "small", CHESTS, "--weights is 'phantm': use none, imagenet"),
     ],
 )
 def test_weights_that_do_not(asked: str, backbone: str, look: Look, message: str) -> None:

@@ -365,20 +365,6 @@ def test_help_is_quick_and_names_every_command() -> None:
     assert time.perf_counter() - start < 60
 
 
-def test_commands_stand_in_groups_with_audit_first(capsys: pytest.CaptureFixture[str]) -> None:
-    assert bomd("--help") == 0
-    shown = capsys.readouterr().out
-    words = ("Clean", "audit", "review", "Train", "run", "Benchmark", "benchmark", "Data", "example", "prepare")
-    places = [re.search(rf"^[│╭─ ]+{word} ", shown, flags=re.MULTILINE) for word in words]
-    assert all(places), shown
-    starts = [place.start() for place in places if place]
-    assert starts == sorted(starts)
-    assert bomd("run", "--help") == 0
-    assert "nihxpdc" in capsys.readouterr().out
-    assert bomd("--version") == 0
-    assert re.fullmatch(r"bomd \d+\.\d+\S*\n", capsys.readouterr().out)
-
-
 def test_an_example_is_written_and_can_be_audited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bomd("example", str(tmp_path / "xrays"), "--images", "12", "--size", "32") == 0
     assert len(list((tmp_path / "xrays" / "images").glob("*.png"))) == 12

@@ -23,6 +23,7 @@ from bomd.data.verify import verify_tables
 from bomd.errors import InputError
 from bomd.experiments.experiment import HANDED
 from bomd.files import fingerprint, read_json
+from bomd.pretrain.provide import check_known
 from bomd.tables import NO_FINDING, LabelTable
 
 FEWEST = 4  # patients: two networks learn from two each
@@ -93,6 +94,8 @@ def plan(
     stem = Path(table).stem if isinstance(table, str | Path) else "labels"
     place = Path(output) if output is not None else Path(f"{stem}-audit")
     _check_free(place, table)
+    if weights is not None:
+        check_known(weights, "--weights")  # before images are looked at and the machine is timed
     given = read_given(table, images, skip_missing=skip_missing, **layout)
     labels, notes = complete(given.labels)
     people, least = len(np.unique(labels.groups)), 2 if at_most_one(features, probabilities, backbone) else FEWEST

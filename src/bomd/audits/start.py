@@ -18,7 +18,7 @@ from bomd.networks.device import make_fabric
 from bomd.networks.saved import is_made
 from bomd.pretrain.make import how_long, is_there
 from bomd.pretrain.plan import usual
-from bomd.pretrain.provide import check_known, parts
+from bomd.pretrain.provide import parts
 from bomd.tables import NO_FINDING, LabelTable
 
 LOOKED_AT = 8  # images
@@ -88,7 +88,6 @@ def choose_weights(asked: str | None, backbone: str, look: Look) -> str:
     if asked.startswith("imagenet") and usual_ones == "none":
         rest = asked.removeprefix("imagenet").removeprefix("+") or "none"
         raise InputError(f"--weights {asked}: {backbone} has no ImageNet weights: use {rest}, or allow more --minutes.")
-    check_known(asked, "--weights")
     if is_made(asked) and "phantom" in parts(asked)[1] and look.coloured:
         raise InputError(f"--weights {asked} is for X-rays, but {look.reason}: leave it out, or use self.")
     return asked
