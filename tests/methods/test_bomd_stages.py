@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from bomd import runs, sources
 from bomd.clean.detect import detect
 from bomd.clean.graph import nearest_images
 from bomd.clean.relabel import relabel
@@ -78,6 +81,25 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     for stage in EVERY_STAGE:  # so that any test may read what a stage left behind
         bench.prepare(stage)
     return bench
+
+
+@pytest.mark.parametrize(("edited", "trained"), [("clean/relabel.py", 0), ("describe/ranking.py", 1)])
+def test_descriptors_are_learnt_anew_for_their_own_code_alone(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edited: str, trained: int
+) -> None:
+    package = Path(sources.__file__).parent
+    copy = tmp_path / "bomd"
+    shutil.copytree(
+        package, copy, ignore=lambda _, names: [name for name in names if Path(name).suffix not in ("", ".py")]
+    )
+    with (copy / edited).open("a") as file:
+        file.write("EXTRA = 1\n")
+    stages = tmp_path / "stages"
+    shutil.copytree(bench.stages, stages)
+    before = len(list(stages.glob("descriptors-*")))
+    monkeypatch.setattr(runs, "code_of", partial(sources.code_of, package=copy))
+    Bomd(epochs=1, batch=16, rate=1e-3).prepare(bench.table, bench.context(stages))
+    assert len(list(stages.glob("descriptors-*"))) == before + trained
 
 
 class TestNeighboursOfSuspects:
