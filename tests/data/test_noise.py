@@ -149,6 +149,15 @@ def test_report_mining_realises_the_measured_rates(confusion):
     assert drawn.kind == "report_mining"
 
 
+def test_the_strength_of_report_mining_scales_what_was_measured_and_nothing_else():
+    table = realistic(60_000, seed=1)
+    rates = report_mining(table, seed=0, strength=0.5, miss={"Mass": 0.4}).flip_rates()
+    for name, (miss, alarm) in {"Effusion": (0.16, 0.095), "Hernia": (0.295, 0.045), "Mass": (0.4, 0.025)}.items():
+        assert rates[name]["removed"] == pytest.approx(miss, abs=0.03), name
+        assert rates[name]["added"] == pytest.approx(alarm, abs=0.01), name
+    np.testing.assert_array_equal(report_mining(table, seed=0, strength=0.0).noisy.values, table.values)
+
+
 def test_a_confused_finding_is_reported_as_its_neighbour():
     classes = ("Mass", "Nodule", "Hernia", NO_FINDING)
     values = np.zeros((30_000, 4))
@@ -215,6 +224,7 @@ def test_saved_noise_comes_back_whole(kind, tmp_path):
         (lambda t: report_mining(t, 0, miss={"Masses": 0.1}), "miss names 'Masses'"),
         (lambda t: report_mining(t, 0, false_alarm={NO_FINDING: 0.1}), "names 'No Finding'"),
         (lambda t: report_mining(t, 0, miss={"Mass": 2.0}), "miss of 'Mass' is 2"),
+        (lambda t: report_mining(t, 0, strength=1.5), "strength is 1.5"),
         (lambda t: report_mining(t, 0, confusion={"Mass": {"Mass": 0.1}}), "confusion of 'Mass' names"),
         (lambda t: report_mining(t, 0, confusion={"Mass": {"Nodule": 0.59}}), "more than its miss rate"),
     ],

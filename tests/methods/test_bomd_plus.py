@@ -227,5 +227,8 @@ def test_it_is_a_method_like_any_other() -> None:
         BomdPlus(folds=1)
     with pytest.raises(InputError, match="effort"):
         BomdPlus(effort=0)
+    for second in (-0.1, float("nan")):
+        with pytest.raises(InputError, match="second"):
+            BomdPlus(second=second)
     with pytest.raises(InputError, match="votes"):
         BomdPlus(votes=1.5)
