@@ -112,7 +112,7 @@ def test_what_to_keep_in_mind_comes_from_recipe_and_records() -> None:
 
 
 def test_detection_is_held_against_the_share_of_wrong_images() -> None:
-    """Precision rises with p_s as the base rate does, and falls with p_l."""
+    """Precision rises with rows as the base rate does, and falls with labels."""
 
     def result(config: Config) -> dict[str, Any]:
         rows, labels = noise_of(config)
@@ -123,7 +123,8 @@ def test_detection_is_held_against_the_share_of_wrong_images() -> None:
     assert all(NO_RUNS in sentence for sentence in split.here)
     assert trend.here == (
         "From (0.2, 0.2) to (0.6, 0.6): precision from 0.48 to 0.84, the share of wrong images from 0.20 to 0.60, "
-        "recall from 0.70 to 0.30. With p_l alone, from 0.2 to 0.6, precision rises for 0 of 3 values of p_s.",
+        "recall from 0.70 to 0.30. With more of the labels flipped in as many images, from 0.2 to "
+        "0.6, precision rises for 0 of 3 shares of the rows.",
     )
     assert "BoMD above flagging every image in 9 of 9" in simple.here[0]
     assert "BoMD above counting labels in 0 of 9" in simple.here[1]
@@ -154,9 +155,9 @@ def test_votes_count_only_where_every_run_has_them() -> None:
         return {"votes": {"thresholds": [{"threshold": step, "entry": one, "positive": one} for step, one in both]}}
 
     said = neighbours(material(DEMO, [], result)).here
-    assert said[0] == "To find wrong labels, precision is highest when this many votes are asked for: 2 (p_s = 0.2)."
-    assert said[1].endswith(": 1 (p_s = 0.2).")
-    assert "still set: 4% (p_s = 0.2)." in said[-1]
+    assert said[0] == "To find wrong labels, precision is highest when this many votes are asked for: 2 (rows = 0.2)."
+    assert said[1].endswith(": 1 (rows = 0.2).")
+    assert "still set: 4% (rows = 0.2)." in said[-1]
 
 
 def test_distances_and_cosines_are_told_apart() -> None:
