@@ -37,6 +37,7 @@ SEEDS = (0, 1, 2)
 TUNED = RESULTS / "tuning.csv"  # what evidence/studies/tuning.py tried
 TITLES = {"methods-demo": "All methods on generated X-rays", "methods-nih": "All methods on real X-rays"}
 IMAGES = "images/methods"  # on the site
+COMPARED = "Compared: "  # opens the line that tells a reader, and a test, which methods the page is about
 FOLLOWING = {"co-teaching": "noise", "gls": "smoothing", "mentornet": "percentile"}  # settings that follow the noise
 USED = re.compile(r"(?P<method>\S+): (?P<setting>\w+) = (?P<value>-?[\d.]+), ")  # how a run says which value it took
 CAVEATS = {"which is not CoOp": "no text model: not CoOp"}  # what a run notes -> what its row is called
@@ -112,12 +113,16 @@ labels with probability 0.4. A dot is the mean AUC over seeds, which redraw nois
 standard deviation. Methods are sorted by their mean over all levels of noise. *Held-out patients* are of the training
 set, and are judged by the labels before noise. What each method is: [the methods](methods.md).
 
-{chr(10).join(setting(one) for one in found)}
-{chr(10).join(origin(source, records, methods) for source, records in groups.items())}
-
 Every number, with p-values of the differences from {REFERENCE}: {", ".join(here) or "none yet"}.
 
 {chr(10).join([*(section(one) for one in found), *lengths(found)])}
+## What was run
+
+{COMPARED}{", ".join(methods)}.
+
+{chr(10).join(setting(one) for one in found)}
+{chr(10).join(origin(source, records, methods) for source, records in groups.items())}
+
 ## How to read the numbers
 
 Differences are called by Welch's t-test, one-sided at 0.05, which with three seeds finds large ones only. Nothing is
@@ -172,7 +177,7 @@ def first_of(found: Grid) -> Record:
 
 def section(found: Grid) -> str:
     """Everything about one experiment: a mark for its pictures, who is better than whom, costs, and what runs used."""
-    parts = [f"## {found.name}: {epochs(found)} epochs\n", f"<!-- methods {found.name} -->\n", differences(found)]
+    parts = [f"## After {epochs(found)} epochs\n", f"<!-- methods {found.name} -->\n", differences(found)]
     details = {
         "Cost": _named(found, costs_table(found)) + "\n" + costs(found),
         "Settings that follow the noise": following(found),

@@ -100,13 +100,13 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def navigation(docs: Path) -> list[Any]:
     """Every page once, under its menu; those that no menu names come last, under their own titles."""
     present = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")} | set(BORROWED)
-    others = present - {"index.md", *_pages(MENUS)}
+    others = present - {"index.md", *pages(MENUS)}
     return [{"Home": "index.md"}, *_menus(MENUS, present), *([{"More": sorted(others)}] if others else [])]
 
 
-def _pages(menus: dict[str, Any]) -> list[str]:
+def pages(menus: dict[str, Any]) -> list[str]:
     """Every page that a menu names, in order."""
-    return [page for key, value in menus.items() for page in (_pages(value) if isinstance(value, dict) else [key])]
+    return [page for key, value in menus.items() for page in (pages(value) if isinstance(value, dict) else [key])]
 
 
 def _menus(menus: dict[str, Any], present: set[str]) -> list[Any]:
