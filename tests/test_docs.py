@@ -114,6 +114,21 @@ def test_every_public_name_is_in_the_reference() -> None:
     assert sorted(listed) == sorted(bomd.__all__)
 
 
+ONE_WORD = {  # what is said elsewhere of the same thing -> what we say
+    r"held-out NIH\b(?! patients)|validation patients": "held-out patients",
+    r"AUROC as a ranking|AUROC of the margin": "detection AUROC",
+    r"\bp_s\b|\bp_l\b|p\\_s|p\\_l": "noise (rows, labels)",
+    r"\bpatholog(y|ies)\b": "finding",
+}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent != ROOT], ids=lambda page: page.name)
+def test_one_word_for_one_thing(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$|`[^`]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for other, ours in ONE_WORD.items():
+        assert re.findall(other, text) == [], f"say: {ours}"
+
+
 def commands_in(text: str) -> list[list[str]]:
     """The words after `bomd` of every command in a Markdown page, in a block of its own or in a line."""
     blocks = r"^```(console|sh|bash|text|)\n(.*?)^```$"
@@ -234,7 +249,7 @@ def test_the_navigation_is_made_of_the_pages_that_exist(tmp_path: Path) -> None:
         ("start.md", "[how](../CONTRIBUTING.md)", "[how](contributing.md)"),
         ("start.md", "[table](../results/demo.csv)", "[table](data/demo.csv)"),
         ("paper/noise.md", "[table](../../results/demo.csv)", "[table](../data/demo.csv)"),
-        ("start.md", "[records](../results/demo.jsonl.bz2)", "records (`results/demo.jsonl.bz2`)"),
+        ("start.md", "[records](../results/demo.jsonl.xz)", "records (`results/demo.jsonl.xz`)"),
         ("contributing.md", "[speed](docs/speed.md#a)", "[speed](speed.md#a)"),
         ("start.md", "[demo](demo.md#b)", "[demo](demo.md#b)"),
         ("start.md", "[web](https://example.org/README.md)", "[web](https://example.org/README.md)"),

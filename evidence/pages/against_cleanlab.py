@@ -6,7 +6,7 @@ import csv
 import statistics
 from collections.abc import Callable
 
-from scipy import stats
+from scipy import stats  # type: ignore[import-untyped]
 
 from bomd.files import write_text
 from bomd.reports.sheet import markdown_table

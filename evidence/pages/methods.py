@@ -103,11 +103,12 @@ def page(groups: Mapping[str, Sequence[Record]], methods: Sequence[str], title: 
     """
     found = [one for records in groups.values() for one in comparisons(records, methods)]
     tests = len({(row, column) for one in found for row in one.methods if row != REFERENCE for column in one.noises})
+    run = len({row for one in found for row in one.methods if one.records(row)})
     tables = [f"[{name}.csv](../results/{name}.csv)" for group in SOURCES.values() for name in group.values()]
     here = [link for link in tables if any(link.startswith(f"[{_table_of(one)}.") for one in found)]
     return f"""# {title}
 
-{len(methods)} methods learn from the same images, noise and splits in the same loop. Noise (rows, labels) flips each
+{run} methods learn from the same images, noise and splits in the same loop. Noise (rows, labels) flips each
 label of a share of the training images with some probability: at (0.4, 0.4), 40 % of the images, and each of their
 labels with probability 0.4. A dot is the mean AUC over seeds, which redraw noise, split and networks; a bar is the
 standard deviation. Methods are sorted by their mean over all levels of noise. *Held-out patients* are of the training

@@ -139,7 +139,9 @@ def _measured(recipe: str, material: Material) -> str:
 
 def _verdict(claim: Claim | None) -> str:
     word = VERDICTS[-1] if claim is None or claim.tally is None else claim.tally.verdict
-    count = "" if claim is None or not claim.tally else f" {claim.tally.as_claimed} of {claim.tally.comparisons}"
+    count = (
+        "" if claim is None or not claim.tally else f" {claim.tally.as_claimed}&nbsp;of&nbsp;{claim.tally.comparisons}"
+    )
     return f'<span class="verdict {word}">{word}</span>' + count * (word != VERDICTS[-1])
 
 

@@ -7,6 +7,7 @@ lead out of docs/ and make sense in the repository only are turned to the page t
 
 from __future__ import annotations
 
+import html
 import re
 import sys
 from pathlib import Path
@@ -83,6 +84,7 @@ MENUS: dict[str, Any] = {
 }
 # Files of the repository that are pages of the site, too.
 BORROWED = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+_BAR = "\\|"
 DATA = "data"  # where the tables of results/ are on the site
 # Where a link into the repository leads on the site.
 MOVED = {
@@ -135,8 +137,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    if page.file.src_uri == "index.md":
+        page.meta["hide"] = ["navigation", "toc"]  # it is short, and has a way to everything itself
     text = re.sub(r"^<!-- (\w+) (\S+) -->$", _made, markdown, flags=re.MULTILINE)
-    return with_own_links(text, page.file.src_uri)
+    text = re.sub(r"(?<=\d) ± (?=\d)", "\u00a0±\u00a0", text)  # in one piece
+    return with_own_links(re.sub(r"^\|.*$", _bars, text, flags=re.MULTILINE), page.file.src_uri)
+
+
+def _bars(row: re.Match[str]) -> str:
+    """A row of a table in which escaped bars in code are bars; Python-Markdown would show the backslash."""
+    return re.sub(
+        r"`([^`]*\\\|[^`]*)`", lambda code: f"<code>{html.escape(code[1]).replace(_BAR, '&#124;')}</code>", row[0]
+    )
 
 
 def _made(found: re.Match[str]) -> str:
