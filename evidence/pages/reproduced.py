@@ -139,10 +139,10 @@ def _measured(recipe: str, material: Material) -> str:
 
 def _verdict(claim: Claim | None) -> str:
     word = VERDICTS[-1] if claim is None or claim.tally is None else claim.tally.verdict
-    count = (
-        "" if claim is None or not claim.tally else f" {claim.tally.as_claimed}&nbsp;of&nbsp;{claim.tally.comparisons}"
-    )
-    return f'<span class="verdict {word}">{word}</span>' + count * (word != VERDICTS[-1])
+    badge = f'<span class="verdict {word}">{word}</span>'
+    if claim is None or claim.tally is None or not claim.tally.comparisons:
+        return badge
+    return f"{badge} {claim.tally.as_claimed}&nbsp;of&nbsp;{claim.tally.comparisons}"
 
 
 def _claims(found: Mapping[str, Material], topic: str, results: Path) -> list[dict[str, Claim]]:
