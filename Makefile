@@ -74,6 +74,7 @@ results: $(VENV)/.demo
 	$(BIN)/python -m evidence.pages.contact_sheet docs/images/phantom.webp
 	$(BIN)/python -m evidence.pages.readme
 	$(BIN)/python -m evidence.pages.results
+	$(BIN)/python -m evidence.pages.notebook
 
 # Records that a benchmark left as .jsonl are added to those that are kept, compressed.
 records: $(VENV)/.demo
