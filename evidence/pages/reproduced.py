@@ -172,7 +172,7 @@ def topic_page(name: str, results: Path = RESULTS) -> str:
     found = {recipe: _material(Setting(recipe), results) for recipe in RECIPES}
     for claim in _claims(found, name, results):
         words = next(iter(claim.values()))
-        says = f"The paper: {words.paper}" if words.tally is not None else f"Beyond the paper: {words.paper}"
+        says = f"The paper: {words.paper}" if words.tally is not None else f"Beside the paper: {words.paper}"
         parts += [f"**{says}**", ""]
         for recipe, kind in RECIPES.items():
             side = claim.get(recipe)
