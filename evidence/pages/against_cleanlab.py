@@ -11,6 +11,7 @@ from scipy import stats  # type: ignore[import-untyped]
 from bomd.files import write_text
 from bomd.reports.sheet import markdown_table
 from evidence import DOCS, RESULTS
+from evidence.pages.successor import spoken
 
 PAGE, RULES = DOCS / "against-cleanlab.md", RESULTS / "opinions.csv"
 SETS = {"successor-phantom": "Generated X-rays", "nih-64": "Real X-rays (NIH)"}
@@ -69,7 +70,8 @@ def table(rows: list[Row]) -> str:
         both = [[row for row in rows if (row["noise"], row["rule"]) == (noise, rule)] for rule in (THEIRS, OURS)]
         chance = statistics.fmean(FIRST * int(row["wrong_images"]) / int(row["images"]) for row in both[0])
         found = _compared(both, lambda row: int(row[f"hits_{FIRST}"]), "{:.1f}")
-        body.append([noise, f"{chance:.0f}", *found, *_compared(both, lambda row: float(row["label_ap"]), "{:.3f}")])
+        labels = _compared(both, lambda row: float(row["label_ap"]), "{:.3f}")
+        body.append([spoken(noise), f"{chance:.0f}", *found, *labels])
     heads = ["noise", f"first {FIRST}: at random", "cleanlab", "bomd", "bomd less cleanlab"]
     return markdown_table([*heads, "label AP: cleanlab", "bomd", "bomd less cleanlab"], body)
 
