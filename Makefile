@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
+export NO_MKDOCS_2_WARNING := 1 # news of the documentation's theme
 # uv does not read pip's settings, so a folder of local wheels that pip knows of is handed on.
 UV := UV_FIND_LINKS="$${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}" $(BIN)/uv pip install --quiet --python $(BIN)/python
 
@@ -73,6 +74,7 @@ results: $(VENV)/.demo
 	$(BIN)/python -m evidence.pages.contact_sheet docs/images/phantom.webp
 	$(BIN)/python -m evidence.pages.readme
 	$(BIN)/python -m evidence.pages.results
+	$(BIN)/python -m evidence.pages.notebook
 
 # Records that a benchmark left as .jsonl are added to those that are kept, compressed.
 records: $(VENV)/.demo

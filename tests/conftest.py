@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -17,6 +19,7 @@ import hypothesis
 import pytest
 import torch
 
+ROOT = Path(__file__).parents[1]
 hypothesis.settings.register_profile("patient", deadline=None)  # how busy the machine is says nothing about the code
 hypothesis.settings.load_profile("patient")
 
@@ -95,9 +98,21 @@ def others_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 LOOK_FOR_FAULTS = """
 const done = arguments[arguments.length - 1];
 axe.run(document, { preload: false }).then(
-  (found) => done(found.violations.map((rule) => `${rule.id}: ${rule.nodes.map((node) => node.target).join(", ")}`)),
+  (found) => done(found.violations.map(
+    (rule) => `${rule.impact} ${rule.id}: ${rule.nodes.map((node) => node.target).join(", ")}`)),
   (error) => done([String(error)]));
 """
+
+
+@pytest.fixture(scope="session")
+def documentation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the built site; warnings are errors."""
+    place = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(place)]
+    own = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # news of the theme
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=own)
+    assert built.returncode == 0, built.stdout + built.stderr
+    return place
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bomd.reports.tables import write_results
 from evidence import DOCS, RESULTS
 from evidence.pages import (
+    against_cleanlab,
     audit_table,
     datasets,
     how_it_works,
@@ -27,7 +28,7 @@ def main() -> None:
         tuning.main(["--choose"])
     readme.write_numbers()
     how_it_works.main(redraw=True)
-    for page in (audit_table, datasets, methods, reference, reproduced, results, speed, successor):
+    for page in (against_cleanlab, audit_table, datasets, methods, reference, reproduced, results, speed, successor):
         page.main()
     print(f"Written: the tables in {RESULTS} and the pages in {DOCS}. What changed: git status")
 

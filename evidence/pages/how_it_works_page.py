@@ -70,8 +70,8 @@ with a margin of 0 or less is flagged. There is no threshold to tune.
 | flagged images | {found["flagged"]:.1%} |
 | of the flagged, truly changed (precision) | {found["precision"]:.1%} |
 | of the changed, flagged (recall) | {found["recall"]:.1%} |
-| AUROC of the margin | {found["auroc"]:.3f} |
-| AUROC of merely counting the given labels | {found["auroc_by_count"]:.3f} |
+| detection AUROC, by the margin | {found["auroc"]:.3f} |
+| detection AUROC, by merely counting the given labels | {found["auroc_by_count"]:.3f} |
 
 So {1 - found["precision"]:.0%} of the flagged images had right labels. The last row is a baseline to keep in mind: this
 noise adds findings, so an image with many labels is suspect without any network.

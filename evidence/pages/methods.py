@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from bomd.experiments.grid import BASELINE, Grid, arrange
@@ -14,11 +16,13 @@ from bomd.files import write_text
 from bomd.measure.result import HELD_OUT, held_out
 from bomd.methods import METHODS
 from bomd.methods.describe import describe, in_use
-from bomd.reports.comparison import markdown, write_comparison
+from bomd.reports.comparison import costs_table, missing_runs, verdicts, write_comparison
 from bomd.reports.sheet import MISSING, markdown_table
 from bomd.tables import NO_FINDING
 from evidence import DOCS, RESULTS
-from evidence.records import records_of
+from evidence.pages import dot_plots
+from evidence.pages.built import built
+from evidence.records import file_of, records_of
 
 # page -> records in results/ -> what there is to compare of them, in results/ too
 SOURCES = {
@@ -31,7 +35,9 @@ SOURCES = {
 COLUMNS = (NO_NOISE, "(0.2, 0.2)", "(0.4, 0.4)", "(0.6, 0.6)")
 SEEDS = (0, 1, 2)
 TUNED = RESULTS / "tuning.csv"  # what evidence/studies/tuning.py tried
-ASKED = "Methods asked for: "  # opens the line that tells a reader, and a test, what the page is about
+TITLES = {"methods-demo": "All methods on generated X-rays", "methods-nih": "All methods on real X-rays"}
+IMAGES = "images/methods"  # on the site
+COMPARED = "Compared: "  # opens the line that tells a reader, and a test, which methods the page is about
 FOLLOWING = {"co-teaching": "noise", "gls": "smoothing", "mentornet": "percentile"}  # settings that follow the noise
 USED = re.compile(r"(?P<method>\S+): (?P<setting>\w+) = (?P<value>-?[\d.]+), ")  # how a run says which value it took
 CAVEATS = {"which is not CoOp": "no text model: not CoOp"}  # what a run notes -> what its row is called
@@ -43,7 +49,31 @@ def main() -> None:
         for source, comparison in sources.items():
             if groups[source]:
                 write_comparison(comparisons(groups[source], list(METHODS)), RESULTS / f"{comparison}.csv")
-        write_text(DOCS / f"{name}.md", page(groups, list(METHODS)))
+        write_text(DOCS / f"{name}.md", page(groups, list(METHODS), TITLES[name]))
+
+
+def pictures() -> list[Path]:
+    """The dot plots, which the site has under `IMAGES`."""
+    sources = [source for group in SOURCES.values() for source in group]
+    return sorted(built("methods", [file_of(source) for source in sources], partial(_draw, sources)).glob("*.svg"))
+
+
+def _draw(sources: Sequence[str], folder: Path) -> None:
+    for source in sources:
+        for grid in comparisons(compared(source), list(METHODS)):
+            dot_plots.write(grid, folder)
+
+
+def shown(name: str) -> str:
+    """The dot plots of an experiment with their numbers, for the site."""
+    grids = [
+        grid
+        for group in SOURCES.values()
+        for source in group
+        for grid in comparisons(compared(source), list(METHODS))
+        if grid.name == name
+    ]
+    return "\n".join(dot_plots.shown(grid, IMAGES) for grid in grids)
 
 
 def compared(source: str) -> list[Record]:
@@ -65,7 +95,7 @@ def comparisons(records: Sequence[Record], methods: Sequence[str]) -> list[Grid]
     return arrange(records, methods, COLUMNS, SEEDS, REFERENCE)
 
 
-def page(groups: Mapping[str, Sequence[Record]], methods: Sequence[str]) -> str:
+def page(groups: Mapping[str, Sequence[Record]], methods: Sequence[str], title: str = "All methods") -> str:
     """What is known of these methods.
 
     Args:
@@ -73,33 +103,44 @@ def page(groups: Mapping[str, Sequence[Record]], methods: Sequence[str]) -> str:
     """
     found = [one for records in groups.values() for one in comparisons(records, methods)]
     tests = len({(row, column) for one in found for row in one.methods if row != REFERENCE for column in one.noises})
-    return f"""# Every method side by side: {" and ".join(one.name for one in found) or "no runs yet"}
+    run = len({row for one in found for row in one.methods if one.records(row)})
+    tables = [f"[{name}.csv](../results/{name}.csv)" for group in SOURCES.values() for name in group.values()]
+    here = [link for link in tables if any(link.startswith(f"[{_table_of(one)}.") for one in found)]
+    return f"""# {title}
 
-Written by `evidence/pages/methods.py`; runs that are not there are called missing.
+{run} methods learn from the same images, noise and splits in the same loop. Noise (rows, labels) flips each
+label of a share of the training images with some probability: at (0.4, 0.4), 40 % of the images, and each of their
+labels with probability 0.4. A dot is the mean AUC over seeds, which redraw noise, split and networks; a bar is the
+standard deviation. Methods are sorted by their mean over all levels of noise. *Held-out patients* are of the training
+set, and are judged by the labels before noise. What each method is: [the methods](methods.md).
 
-{chr(10).join(origin(source, records, methods) for source, records in groups.items())}
+Every number, with p-values of the differences from {REFERENCE}: {", ".join(here) or "none yet"}.
 
-{ASKED}{", ".join(methods)}. `bomd methods` says what each one is, where it is from and what is different here.
+{chr(10).join([*(section(one) for one in found), *lengths(found)])}
+## What was run
+
+{COMPARED}{", ".join(methods)}.
 
 {chr(10).join(setting(one) for one in found)}
-Every method is trained by the same loop on the same images, noise and splits. A column (0.4, 0.4) means that 40 % of
-the training images have each label flipped with probability 0.4. Scores are mean ± sample standard deviation over
-seeds, which redraw noise, split and networks. "Held-out patients" are of the training set and are judged by the labels
-before noise was added.
+{chr(10).join(origin(source, records, methods) for source, records in groups.items())}
 
-How to read the p-values: they are one-sided, small where {REFERENCE} is better and near 1 where the other method is.
-The z-test is the paper's, which divides the difference of the means by the other method's standard deviation over
-seeds: it ignores the number of seeds and the spread of {REFERENCE} itself, and is here to be compared with the paper.
-Welch's t-test takes both into account; with three seeds it finds large differences only. Nothing is corrected for the
-number of comparisons: of {tests} on each test set, about {tests / 20:.0f} would fall below 0.05 by chance
-if no method differed.
+## How to read the numbers
 
-How to read the cost: training time is the mean of all runs, some of which shared the device with others ("runs at once"
-is the most that did), so that it compares methods only roughly. Images presented count every image that went through a
-network in an epoch of training or between two, with or without a gradient, relative to {BASELINE} with the same data;
-single passes before or after a training are not counted. Memory is the largest peak of any run.
+Differences are called by Welch's t-test, one-sided at 0.05, which with three seeds finds large ones only. Nothing is
+corrected for the number of comparisons: of {tests} on each test set, about {tests / 20:.0f} would be called by
+chance if no method differed. The CSV also has the paper's z-test, which ignores the number of seeds and the spread of
+{REFERENCE} itself, and is there to be compared with the paper.
 
-{chr(10).join([*lengths(found), *(section(one) for one in found)])}"""
+Training time is the mean of all runs, some of which shared the device with others ("runs at once" is the most that
+did), so that it compares methods only roughly. Images presented count every image that went through a network in an
+epoch of training or between two, with or without a gradient, relative to {BASELINE} with the same data; single passes
+before or after a training are not counted. Memory is the largest peak of any run.
+"""
+
+
+def _table_of(grid: Grid) -> str:
+    """The file in results/ that has the numbers of an experiment."""
+    return next((table for group in SOURCES.values() for name, table in group.items() if name == grid.name), "")
 
 
 def origin(source: str, records: Sequence[Record], methods: Sequence[str]) -> str:
@@ -122,7 +163,8 @@ def lengths(found: Sequence[Grid]) -> list[str]:
         samples = [one.score(row, column, test) for column in columns for one in found]
         body.append([row, *(MISSING if sample is None else f"{sample.mean:.3f}" for sample in samples)])
     title = f"## How much the length of the training matters\n\nAUC on {test}, mean over seeds.\n\n"
-    return [title + markdown_table(["method", *heads], body)]
+    folded = f'<details markdown="1"><summary>{len(body)} methods after short and long training</summary>\n\n'
+    return [title + folded + markdown_table(["method", *heads], body) + "\n</details>\n"]
 
 
 def epochs(found: Grid) -> int:
@@ -135,13 +177,43 @@ def first_of(found: Grid) -> Record:
 
 
 def section(found: Grid) -> str:
-    """Everything about one experiment: its tables, with rows called what they are, and what the runs used."""
-    text = markdown(found)
+    """Everything about one experiment: a mark for its pictures, who is better than whom, costs, and what runs used."""
+    parts = [f"## After {epochs(found)} epochs\n", f"<!-- methods {found.name} -->\n", differences(found)]
+    details = {
+        "Cost": _named(found, costs_table(found)) + "\n" + costs(found),
+        "Settings that follow the noise": following(found),
+        "Settings of the recipe": chosen(found),
+        "Notes of the runs": remarks(found),
+        "Missing runs": missing_runs(found),
+    }
+    folded = (
+        f'<details markdown="1"><summary>{title}</summary>\n\n{text}\n</details>\n' for title, text in details.items()
+    )
+    return "\n".join([*parts, *folded])
+
+
+def differences(found: Grid) -> str:
+    """Which methods are better or worse than the reference and than plain training, on each test set."""
+    there = {group.method for group in found.groups.values()}
+    against = [method for method in dict.fromkeys((found.reference, BASELINE)) if method and method in there]
+    return (
+        "\n".join(
+            f"- On {test}: {sentence[0].lower()}{sentence[1:]}"
+            for test in found.judged
+            for method in against
+            for sentence in verdicts(found, test, method)
+        )
+        + "\n"
+    )
+
+
+def _named(found: Grid, table: str) -> str:
+    """A table whose rows say where a method is not what its name says."""
     for row in found.methods:
         caveats = [words for said, words in CAVEATS.items() if any(said in note for note in notes(found, row))]
         if caveats:
-            text = text.replace(f"| {row} |", f"| {row} ({'; '.join(caveats)}) |")
-    return "\n".join([text, following(found), chosen(found), remarks(found), costs(found)])
+            table = table.replace(f"| {row} |", f"| {row} ({'; '.join(caveats)}) |")
+    return table
 
 
 def notes(found: Grid, row: str) -> list[str]:
@@ -158,7 +230,7 @@ def following(found: Grid) -> str:
             cells = [used(found, row, column) for column in found.noises]
             body.append([f"{row}: {FOLLOWING[method]}", *cells])
     table = markdown_table(["setting", *found.noises], body)
-    return f"### Settings that follow the noise\n\n{table}\n" + (
+    return f"{table}\n" + (
         "The level of noise is that of the training labels, which the papers of these methods take as known; no test "
         'set is looked at. "Fixed" is a run whose setting did not follow the noise.\n'
     )
@@ -176,12 +248,12 @@ def used(found: Grid, row: str, column: str) -> str:
 
 def chosen(found: Grid) -> str:
     """What the recipe sets for each method; the rest are defaults."""
-    lines = ["### Settings of the recipe\n"]
+    lines = []
     if TUNED.exists() and found.name in SOURCES["methods-demo"]:
         lines.append(
-            "Every method with settings tried three at each level of noise, on phantoms of another seed; "
-            "`results/tuning.md` has all of them. These were the best, where that was not what the method has anyway; "
-            f"{REFERENCE} had settings of its own before.\n"
+            "Every method with settings tried three at each level of noise, on generated X-rays of another "
+            "seed; `results/tuning.md` has all of them. These were the best, where that was not what the method has "
+            f"anyway; {REFERENCE} had settings of its own before.\n"
         )
     silent = [row for row in found.methods if any(one.result.settings is None for one in found.records(row))]
     if silent:
@@ -218,12 +290,12 @@ def same(then: object, now: object) -> bool:
 
 def remarks(found: Grid) -> str:
     """What else the runs noted."""
-    lines = ["### Notes of the runs\n"]
+    lines = []
     for row in found.methods:
         others = [note for note in notes(found, row) if not USED.match(note)]
         more = f" (and {len(others) - 1} like it)" if len(others) > 1 else ""
         lines += [f"- {row}: {others[0]}{more}"] if others else []
-    return "\n".join(lines if len(lines) > 1 else [*lines, "None."]) + "\n"
+    return "\n".join(lines or ["None."]) + "\n"
 
 
 def costs(found: Grid) -> str:

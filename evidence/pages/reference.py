@@ -62,7 +62,8 @@ METHODS_TEXT = """They share data, loop and measurements. Choose one with
 
 *Cost* counts the images that go through a network, as a factor of plain training (`bce`). A setting is given as
 `--set NAME.KEY=VALUE`, or in the table `[NAME]` of a recipe. *Differs* says where a method is not what its paper
-describes, and *Found* what we learnt while writing it. How they compare is measured [on phantoms](methods-demo.md)."""
+describes, and *Found* what we learnt while writing it. [Choose a method](choose.md) says when which one helps,
+and [the benchmarks](benchmarks.md) how they compare."""
 
 COMMANDS_TEXT = """`bomd COMMAND --help` prints what is below. Bad input is one line and exit code 2. An interrupted
 command goes on where it stopped when it is given again."""

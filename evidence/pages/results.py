@@ -208,17 +208,17 @@ def nih_page() -> str:
     ]
     as_given = of(cells[(None, None, None)], method="bomd")
     noisy = of(cells[(0.4, 0.4, None)], method="bomd")
-    return f"""# NIH to OpenI on a small part: first evidence on real X-rays
+    return f"""# Real X-rays at twice the size: NIH to OpenI
 
-Written by `evidence/pages/results.py` from the records of `nih-small` in `results/` ({devices(records)}), recipe `nih-small`.
-{len(records)} runs are in; {len(missing)} are missing and listed at the end.
+An earlier look at real X-rays, at 128 px, in the paper's protocol, too: noise in a part of the training set alone. Of
+recipe `nih-small`, {len(records)} runs are in ({devices(records)}); {len(missing)} are missing and listed at the end.
 
 Training: {images["train"]} images of the official NIH training list at 128 px, EfficientNet-lite0 with an
 ImageNet start. Tests: {images["openi"]} frontal OpenI images, and {images["google"]} NIH images
 adjudicated by Google's radiologists, whose patients are held out of training; there only "Nodule or mass" has ten
 positives, so that column is close to noise. OpenI means are over the findings with at least ten positives ({averaged}).
-"Held-out NIH" are {images["validation"]} images of other NIH patients, with labels as given by NIH. Settings were
-chosen by the AUC on the held-out NIH patients of seed 0 alone, which makes that column slightly optimistic; no test set
+Held-out patients are those of {images["validation"]} other NIH images, with labels as given by NIH. Settings were
+chosen by the AUC on the held-out patients of seed 0 alone, which makes that column slightly optimistic; no test set
 took part in any choice. Mean ± sample standard deviation over
 seeds, which redraw noise, split and heads.
 
@@ -231,7 +231,7 @@ seeds, which redraw noise, split and heads.
 probability with which each label of such an image flips.
 
 {comparison(paper, cells)}
-## Flags and labels, where the labels before injection are known
+## Flags and labels, where the labels before noise are known
 
 "Before" takes NIH's own labels for true, which they are not quite.
 
@@ -245,11 +245,11 @@ The share of a class's given positives that sit on images judged clean (BoMD, re
 
 - **BoMD helps where noise is heavy and everywhere.** With 40 % of all rows corrupted its difference from BCE is
   {signed(gaps(noisy, of(cells[(0.4, 0.4, None)], method="bce"), auc("openi")))} on OpenI and
-  {signed(gaps(noisy, of(cells[(0.4, 0.4, None)], method="bce"), auc("validation")))} on held-out NIH patients. With labels as given
+  {signed(gaps(noisy, of(cells[(0.4, 0.4, None)], method="bce"), auc("validation")))} on held-out patients. With labels as given
   and with light noise it is within the spread of three seeds.
 - **Inside the paper's protocol OpenI does not confirm it**: the differences there have both signs and are mostly smaller than
-  their spread. Held-out NIH patients lean towards BoMD at the heavier levels.
-- **The paper's weighting of the ranking loss detects much worse**: AUROC {bounds(records, "bomd-paper")} over all cells and seeds,
+  their spread. Held-out patients lean towards BoMD at the heavier levels.
+- **The paper's weighting of the ranking loss detects much worse**: a detection AUROC of {bounds(records, "bomd-paper")} over all cells and seeds,
   where the release's weighting has {bounds(records, "bomd")}; at (0.4, 0.4) over all rows it is below chance. Rows with many
   wrong positives weigh most in it.
 - **Counting positive labels is as good a detector as the margin** for symmetric noise on such imbalanced labels, often a
@@ -298,7 +298,16 @@ def comparison(wanted: Sequence[Cell], cells: dict[Cell, list[Record]]) -> str:
             columns = [spread(auc(test)(record) for record in group) for test in ("openi", "validation", "google")]
             against = [signed(gaps(group, baseline, auc(test))) for test in ("openi", "validation")]
             rows.append([name(cell), method, str(len(group)), *columns, *(against if method != "bce" else ["", ""])])
-    heads = ["noise", "method", "seeds", "OpenI", "held-out NIH", "Google", "OpenI − BCE", "held-out − BCE"]
+    heads = [
+        "noise",
+        "method",
+        "seeds",
+        "OpenI",
+        "held-out patients",
+        "Google",
+        "OpenI − BCE",
+        "held-out patients − BCE",
+    ]
     return markdown_table(heads, rows)
 
 
@@ -312,7 +321,16 @@ def quality(wanted: Sequence[Cell], cells: dict[Cell, list[Record]]) -> str:
                 numbers = [spread(found("detection", key)(record) for record in group) for key in keys]
                 numbers += [spread(found("labels", key)(record) for record in group) for key in ("before", "after")]
                 rows.append([name(cell), method, *numbers])
-    heads = ["noise", "method", "base rate", "flagged", "precision", "recall", "AUROC", "AUROC of counting"]
+    heads = [
+        "noise",
+        "method",
+        "base rate",
+        "flagged",
+        "precision",
+        "recall",
+        "detection AUROC",
+        "AUROC of counting labels",
+    ]
     return markdown_table([*heads, "label AUC before", "after"], rows)
 
 

@@ -7,6 +7,7 @@ lead out of docs/ and make sense in the repository only are turned to the page t
 
 from __future__ import annotations
 
+import html
 import re
 import sys
 from pathlib import Path
@@ -15,52 +16,76 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # MkDocs loads this file by its path alone
 
-from evidence import ROOT
-from evidence.pages import reproduced, results
+from evidence import RESULTS, ROOT
+from evidence.pages import methods, reproduced, results
 
-# Title and pages of each menu; pages that are not there are left out.
-MENUS: dict[str, dict[str, str]] = {
-    "Use": {
-        "start.md": "Start",
-        "ten-minutes.md": "Ten minutes",
+# Title and pages of each menu, in the order in which a reader walks them; a menu may hold menus. Pages that are not
+# there are left out, so that a line may wait for its page.
+MENUS: dict[str, Any] = {
+    "Start": {
+        "start.md": "Install",
+        "demo.md": "The demo",
+        "ten-minutes.md": "Clean your dataset",
+        "notebook.md": "The same in a notebook",
+        "faq.md": "Questions and answers",
+    },
+    "Guides": {
         "your-data.md": "Your own data",
+        "single-label.md": "One label per image",
+        "large-sets.md": "Large sets",
         "review.md": "Review flagged images",
         "change-log.md": "The change log",
         "models.md": "Models",
         "backbones.md": "Backbones of others",
-        "ecosystem.md": "With other tools",
+        "pretraining.md": "A start that knows chests",
+        "gpu.md": "GPU and cluster",
+        "ecosystem.md": "Other tools",
     },
-    "Understand": {
-        "how-it-works.md": "How it works",
-        "methods.md": "The methods",
-        "datasets.md": "The datasets",
-        "paper-and-release.md": "Paper against released code",
+    "Method": {
+        "successor.md": "How bomd-plus works",
+        "how-it-works.md": "How BoMD works",
+        "against-cleanlab.md": "Against cleanlab",
+        "limits.md": "Limits",
+        "choose.md": "Choose a method",
+        "paper-and-release.md": "Paper and released code",
     },
-    "Results": {
-        "demo.md": "Demo",
-        "nih-small.md": "Real X-rays: NIH to OpenI",
-        "methods-demo.md": "All methods on phantoms",
-        "methods-nih.md": "All methods on real X-rays",
-        "reproduced.md": "The paper's tables and figures",
-        "pretraining.md": "Starts from generated X-rays",
-        "photos.md": "Colour photographs",
+    "Benchmarks": {
+        "benchmarks.md": "Overview",
+        "methods-demo.md": "Generated X-rays",
+        "Real images": {
+            "methods-nih.md": "All methods on NIH",
+            "nih-small.md": "NIH at twice the size",
+            "photos.md": "Colour photographs",
+        },
+        "The paper's claims": {
+            "reproduced.md": "Scorecard",
+            **{f"paper/{name}.md": topic.short for name, topic in reproduced.TOPICS.items()},
+        },
         "speed.md": "Speed",
+        "add-yours.md": "Add yours",
     },
     "Reference": {
         "reference/command-line.md": "Command line",
         "reference/settings.md": "Settings of a recipe",
         "reference/python.md": "Python",
-        "reference/building.md": "For those who extend it",
-        "architecture.md": "How the code is laid out",
+        "methods.md": "The methods",
+        "datasets.md": "The datasets",
+        "versioning.md": "Versions",
+        "For developers": {
+            "reference/building.md": "What to build on",
+            "architecture.md": "How the code is laid out",
+            "contributing.md": "Contributing",
+            "changelog.md": "Changes",
+        },
     },
-    "Project": {"contributing.md": "Contributing", "changelog.md": "Changes", "versioning.md": "Versions"},
 }
 # Files of the repository that are pages of the site, too.
 BORROWED = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+_BAR = "\\|"
+DATA = "data"  # where the tables of results/ are on the site
 # Where a link into the repository leads on the site.
 MOVED = {
     "README.md#your-own-data": "your-data.md",
@@ -77,17 +102,33 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def navigation(docs: Path) -> list[Any]:
     """Every page once, under its menu; those that no menu names come last, under their own titles."""
     present = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")} | set(BORROWED)
-    menus: list[Any] = [{"Home": "index.md"}]
-    for title, pages in MENUS.items():
-        menus.append({title: [{name: page} for page, name in pages.items() if page in present]})
-    others = present - {"index.md", *(page for pages in MENUS.values() for page in pages)}
-    return menus + ([{"More": sorted(others)}] if others else [])
+    others = present - {"index.md", *pages(MENUS)}
+    return [{"Home": "index.md"}, *_menus(MENUS, present), *([{"More": sorted(others)}] if others else [])]
+
+
+def pages(menus: dict[str, Any]) -> list[str]:
+    """Every page that a menu names, in order."""
+    return [page for key, value in menus.items() for page in (pages(value) if isinstance(value, dict) else [key])]
+
+
+def _menus(menus: dict[str, Any], present: set[str]) -> list[Any]:
+    """Menus as MkDocs wants them, of the pages that are there."""
+    found: list[Any] = []
+    for key, value in menus.items():
+        if not isinstance(value, dict):
+            found += [{value: key}] if key in present else []
+        elif inside := _menus(value, present):
+            found.append({key: inside})
+    return found
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     for page, source in BORROWED.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
-    files.append(File.generated(config, "stylesheets/code.css", content=code_colours()))
+    for table in RESULTS.glob("*.csv"):
+        files.append(File.generated(config, f"{DATA}/{table.name}", abs_src_path=str(table)))
+    for picture in methods.pictures():
+        files.append(File.generated(config, f"{methods.IMAGES}/{picture.name}", abs_src_path=str(picture)))
     for recipe in reproduced.RECIPES:
         for picture in reproduced.pictures(recipe):
             place = f"{reproduced.IMAGES}/{recipe}/{picture.name}"
@@ -95,27 +136,32 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-LIGHT_CODE, DARK_CODE = "xcode", "lightbulb"  # whose every colour can be read on the grounds that site.css gives code
-
-
-def code_colours() -> str:
-    light = HtmlFormatter(style=LIGHT_CODE).get_style_defs(".highlight")
-    dark = HtmlFormatter(style=DARK_CODE).get_style_defs("[data-bs-theme=dark] .highlight")
-    unset = "[data-bs-theme=dark] .highlight span { color: inherit; }"  # what the dark style leaves to the text colour
-    return f"{light}\n{unset}\n{dark}\n"
-
-
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    if page.file.src_uri == "index.md":
+        page.meta["hide"] = ["navigation", "toc"]  # it is short, and has a way to everything itself
     text = re.sub(r"^<!-- (\w+) (\S+) -->$", _made, markdown, flags=re.MULTILINE)
-    return with_own_links(text, page.file.src_uri)
+    text = re.sub(r"(?<=\d) ± (?=\d)", "\u00a0±\u00a0", text)  # in one piece
+    return with_own_links(re.sub(r"^\|.*$", _bars, text, flags=re.MULTILINE), page.file.src_uri)
+
+
+def _bars(row: re.Match[str]) -> str:
+    """A row of a table in which escaped bars in code are bars; Python-Markdown would show the backslash."""
+    return re.sub(
+        r"`([^`]*\\\|[^`]*)`", lambda code: f"<code>{html.escape(code[1]).replace(_BAR, '&#124;')}</code>", row[0]
+    )
 
 
 def _made(found: re.Match[str]) -> str:
-    """What a mark stands for: the table of an experiment, or everything that was reproduced with a recipe."""
+    """What a mark stands for: the table of an experiment, or a table or figure of the paper."""
     what, name = found[1], found[2]
     if what == "summary":
         return results.summary(name).strip()
-    return reproduced.shown(name, reproduced.made(name)) if what == "reproduced" else found[0]
+    if what == "methods":
+        return methods.shown(name)
+    if what == "reproduced":
+        recipe, _, artefact = name.partition("/")
+        return reproduced.shown(recipe, artefact, reproduced.made(recipe))
+    return found[0]
 
 
 def with_own_links(text: str, here: str) -> str:
@@ -138,5 +184,6 @@ def _link(found: re.Match[str], page: str) -> str:
         return (
             f"[{text}]({up}{name.removeprefix('docs/')}{'#' * bool(anchor)}{anchor})" if page in BORROWED else found[0]
         )
-    moved = MOVED.get(f"{name}#{anchor}", MOVED.get(name))
+    table = f"{DATA}/{place.name}" if place.parent == RESULTS and place.suffix == ".csv" else None
+    moved = MOVED.get(f"{name}#{anchor}", MOVED.get(name, table))
     return f"[{text}]({up}{moved})" if moved else f"{text} (`{name}`)" if text != name else f"`{name}`"

@@ -26,7 +26,7 @@ SINGLE = (
     "Most likely one run each: the full method has 89.52 and 86.50 here, and 89.57 and 86.45 as a mean of three runs."
 )
 SLIPS = {
-    "tab:noise_auc": "Its text has 3.8 points lost for each 20 % of p_s; its table has (89.76 - 82.23) / 3 = 2.51.",
+    "tab:noise_auc": "Its text has 3.8 points lost for each 20 % of rows; its table has (89.76 - 82.23) / 3 = 2.51.",
     "tab:ablation_pretrain": SINGLE,
     "tab:ablation_mixup": SINGLE,
     "tab:ablation": SINGLE,

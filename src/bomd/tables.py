@@ -49,6 +49,11 @@ class LabelTable:
         views: (N) projection such as PA or AP.
         origins: (N) which set a row came from, where several were put together.
         confirmed: (N, C) labels that a person decided on: no method flags, changes or softens them.
+
+    Examples:
+        >>> table = LabelTable(["a", "b"], ("Mass", "Edema"), [[1, 0], [0, float("nan")]], patients=["p1", "p2"])
+        >>> table.select(["b"]).values.tolist()
+        [[0.0, nan]]
     """
 
     ids: Text

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from evidence.reproduce.artefact import Material
 from evidence.reproduce.claims.ablations import ablations
 from evidence.reproduce.claims.classifiers import against_all, against_each, context, on_google
 from evidence.reproduce.claims.labels import detection, neighbours, new_labels, space
-from evidence.reproduce.claims.words import LEVEL, Claim
+from evidence.reproduce.claims.words import LEVEL, RULE, VERDICTS, Claim
 from evidence.reproduce.tables.noise_grid import CELLS, METHODS
 
-__all__ = ["Claim", "against_all", "claims", "context", "how_certain"]
+__all__ = ["RULE", "TOPICS", "VERDICTS", "Claim", "against_all", "claims", "context", "how_certain"]
+
+# What the paper claims, by what it is about.
+TOPICS: dict[str, Callable[[Material], list[Claim]]] = {
+    "noise": against_each,
+    "all-methods": lambda material: [against_all(material), *on_google(material)],
+    "detection": detection,
+    "labels": new_labels,
+    "space": lambda material: [neighbours(material), space(material)],
+    "ablations": ablations,
+}
 
 
 def claims(material: Material) -> list[Claim]:
@@ -18,16 +30,7 @@ def claims(material: Material) -> list[Claim]:
     Args:
         material: Of the noise grid; its records are all of the experiment.
     """
-    return [
-        *against_each(material),
-        against_all(material),
-        *on_google(material),
-        *detection(material),
-        *new_labels(material),
-        neighbours(material),
-        space(material),
-        *ablations(material),
-    ]
+    return [claim for topic in TOPICS.values() for claim in topic(material)]
 
 
 def how_certain(material: Material) -> str:

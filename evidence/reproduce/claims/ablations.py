@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bomd.reports.sheet import Mean
 from evidence.reproduce.artefact import Material
-from evidence.reproduce.claims.words import NO_RUNS, Claim, gap, sentence
+from evidence.reproduce.claims.words import NO_RUNS, Claim, Tally, gap, seen, sentence, tally
 from evidence.reproduce.tables.ablations import Variant, hyper_parameters, languages, runs_of, terms
 from evidence.reproduce.tables.entries import mean_auc, tests_of
 
@@ -23,11 +23,11 @@ def ablations(material: Material) -> list[Claim]:
         Claim(
             "Class vectors of a medical language model are better than random ones, by 2.5 points on OpenI and 1.5 on "
             "PadChest.",
-            _differences(material, [(f"{own.label}, minus {other.label}", OWN, other) for other in others]),
+            *_differences(material, [(f"{own.label}, minus {other.label}", OWN, other) for other in others]),
         ),
         Claim(
             "With one descriptor for each image, BoMD's are better than NVUM's features; three are better than one.",
-            _differences(
+            *_differences(
                 material,
                 [
                     ("one descriptor of BoMD minus NVUM's features", one, nvum),
@@ -37,35 +37,33 @@ def ablations(material: Material) -> list[Claim]:
         ),
         Claim(
             "All three terms of Eq. 6 together have a higher AUC than three combinations of fewer.",
-            _differences(
+            *_differences(
                 material, [(f"all minus {part.label}", OWN, part) for part in terms(setting) if part.settings]
             ),
         ),
         Claim(
             f"{', '.join(BEST[:-1])} and {BEST[-1]} are best of those tried, by the AUC on the test sets.",
-            _best(material, hyper_parameters(setting)),
+            *_best(material, hyper_parameters(setting)),
         ),
     ]
 
 
-def _differences(material: Material, pairs: Sequence[tuple[str, Variant, Variant]]) -> tuple[str, ...]:
-    """One variant minus another, on each test set."""
-    sentences = []
+def _differences(material: Material, pairs: Sequence[tuple[str, Variant, Variant]]) -> tuple[tuple[str, ...], Tally]:
+    """One variant minus another, on each test set; the paper has the first above the second."""
+    sentences, total = [], Tally()
     for name, one, other in pairs:
         sides = [runs_of(material.setting, variant) for variant in (one, other)]
-        gaps = [
-            f"{found} on {test}"
-            for test in tests_of(material.setting)
-            if (found := gap(*(mean_auc(material, side, test) for side in sides)))
-        ]
+        scores = {test: [mean_auc(material, side, test) for side in sides] for test in tests_of(material.setting)}
+        gaps = [f"{found} on {test}" for test, both in scores.items() if (found := gap(*both))]
+        total += tally(scores)
         if gaps:
             sentences.append(f"{sentence(name)}: {'; '.join(gaps)}.")
-    return tuple(sentences or [NO_RUNS])
+    return tuple(sentences or [NO_RUNS]), total
 
 
-def _best(material: Material, variants: Sequence[Variant]) -> tuple[str, ...]:
+def _best(material: Material, variants: Sequence[Variant]) -> tuple[tuple[str, ...], Tally]:
     """Which value of each hyper-parameter has the highest mean on each test set, and its lead over the paper's."""
-    sentences = []
+    sentences, total = [], Tally()
     for theirs in BEST:
         symbol = theirs.partition(" ")[0]
         tried = {one.label: runs_of(material.setting, one) for one in variants if one.label.startswith(f"{symbol} ")}
@@ -75,6 +73,7 @@ def _best(material: Material, variants: Sequence[Variant]) -> tuple[str, ...]:
             known = {label: score for label, score in scores.items() if score.sample is not None}
             if len(known) > 1:
                 best = max(known, key=lambda label: _mean(known[label]))
+                total += seen([best == theirs])
                 spread = max(map(_mean, known.values())) - min(map(_mean, known.values()))
                 lead = (
                     ""
@@ -84,7 +83,7 @@ def _best(material: Material, variants: Sequence[Variant]) -> tuple[str, ...]:
                 found.append(f"{best} on {test}{lead} (of {len(known)} values, which span {spread:.3f})")
         if found:
             sentences.append(f"Highest mean: {'; '.join(found)}.")
-    return tuple(sentences or [NO_RUNS])
+    return tuple(sentences or [NO_RUNS]), total
 
 
 def _mean(score: Mean) -> float:

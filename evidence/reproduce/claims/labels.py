@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from itertools import pairwise
 
 from bomd.experiments.recorded import Record
 from bomd.measure.result import Result
 from bomd.reports.sheet import Mean
 from evidence.reproduce import ARTEFACTS
 from evidence.reproduce.artefact import Material
-from evidence.reproduce.claims.words import NO_RUNS, Claim, count, measured, over_grid
+from evidence.reproduce.claims.words import NO_RUNS, Claim, Tally, count, measured, over_grid, seen, tally
 from evidence.reproduce.figures import label_histogram, votes
 from evidence.reproduce.figures.detection import DEFAULT
 from evidence.reproduce.figures.gather import LEVELS, NO_NOISE, NOISES, noise_of, show_noise
 from evidence.reproduce.tables.entries import mean, recorded
 from evidence.reproduce.tables.noise_grid import cell
+
+MOST_VOTES = range(4, 7)  # of 10, at which the paper's curves are highest
 
 
 def detection(material: Material) -> list[Claim]:
@@ -24,37 +27,40 @@ def detection(material: Material) -> list[Claim]:
         Claim(
             "BoMD finds noisy images with higher precision and higher recall than DivideMix's small-loss split at "
             "every level of noise.",
-            _against_split(material),
+            *_against_split(material),
         ),
-        Claim("As noise grows, the precision of BoMD's flags improves and their recall worsens.", (_trend(material),)),
+        Claim("As noise grows, the precision of BoMD's flags improves and their recall worsens.", *_trend(material)),
         Claim(
-            "No comparison with flagging every image, or with counting an image's labels.",
+            "Flagging every image, and counting an image's labels, which the paper does not compare with.",
             tuple(
                 f"{name}: {count(over_grid(material, *(measured('detection', key) for key in keys)), 'BoMD', other)}"
                 for name, keys, other in (
                     ("Precision", ("precision", "base_rate"), "flagging every image"),
-                    ("AUROC as a ranking", ("auroc", "auroc_by_count"), "counting labels"),
+                    ("Detection AUROC", ("auroc", "auroc_by_count"), "counting labels"),
                 )
             ),
+            tally=None,
         ),
     ]
 
 
-def _against_split(material: Material) -> tuple[str, ...]:
+def _against_split(material: Material) -> tuple[tuple[str, ...], Tally]:
+    """The claim is about precision and recall; the ranking is told beside them."""
     planned = ARTEFACTS["detection"].plan(material.setting)
     split = [config for config in planned if config.settings.get("small-loss", {}).get("warmup") == DEFAULT]
-    here = []
-    for name, key in (("Precision", "precision"), ("Recall", "recall"), ("AUROC as a ranking", "auroc")):
+    here, total = [], Tally()
+    for name, key in (("Precision", "precision"), ("Recall", "recall"), ("Detection AUROC", "auroc")):
         scores = {}
         for noise in NOISES:
             sides = (cell(material, "bomd", noise), [config for config in split if noise_of(config) == noise])
             scores[show_noise(noise)] = [mean(material, side, measured("detection", key)) for side in sides]
         here.append(f"{name}: {count(scores, 'BoMD', 'the split')}")
-    return tuple(here)
+        total += tally(scores) if key != "auroc" else Tally()
+    return tuple(here), total
 
 
-def _trend(material: Material) -> str:
-    """From the least to the most noise, and with p_l alone."""
+def _trend(material: Material) -> tuple[tuple[str, ...], Tally]:
+    """From the least to the most noise, and with more flipped labels in as many images."""
     keys = {"precision": "precision", "base_rate": "the share of wrong images", "recall": "recall"}
     scores = over_grid(material, *(measured("detection", key) for key in keys))
     ends = [[one.sample for one in scores[show_noise(noise)]] for noise in (NOISES[0], NOISES[-1])]
@@ -64,25 +70,32 @@ def _trend(material: Material) -> str:
         if first and last
     ]
     if len(moves) < len(keys):
-        return NO_RUNS
+        return (NO_RUNS,), Tally()
     text = f"From {show_noise(NOISES[0])} to {show_noise(NOISES[-1])}: {', '.join(moves)}."
     sides = [[scores[show_noise((share, labels))][0].sample for labels in (LEVELS[0], LEVELS[-1])] for share in LEVELS]
     rising = sum(first.mean < last.mean for first, last in sides if first and last)
-    return text + (
-        f" With p_l alone, from {LEVELS[0]} to {LEVELS[-1]}, precision rises for {rising} of {len(LEVELS)} values of "
-        "p_s."
+    text += (
+        f" With more of the labels flipped in as many images, from {LEVELS[0]} to {LEVELS[-1]}, precision rises for "
+        f"{rising} of {len(LEVELS)} shares of the rows."
     )
+    return (text,), seen(_steps(scores, 0, 1) + _steps(scores, 2, -1))
+
+
+def _steps(scores: dict[str, list[Mean]], column: int, sign: int) -> list[bool]:
+    """Whether a number moves the way it is said to at each step to more rows or to more labels."""
+    steps = [((low, other), (high, other)) for low, high in pairwise(LEVELS) for other in LEVELS]
+    steps += [((other, low), (other, high)) for low, high in pairwise(LEVELS) for other in LEVELS]
+    both = [[scores[show_noise(noise)][column].sample for noise in step] for step in steps]
+    return [(last.mean - first.mean) * sign > 0 for first, last in both if first and last]
 
 
 def new_labels(material: Material) -> list[Claim]:
     """Whether they rank better, and whether as many of each class are there as there should be."""
-    better = count(
-        over_grid(material, measured("labels", "after"), measured("labels", "before")), "new", "given labels"
-    )
-    changed = (measured("labels", f"{when}_changed") for when in ("after", "before"))
-    better_changed = count(over_grid(material, *changed), "new", "given labels")
-    distances = (partial(_distance, column=column) for column in ("given", "proposed"))
-    closer = count(over_grid(material, *distances), "that of the given", "that of the new labels")
+    everywhere = over_grid(material, measured("labels", "after"), measured("labels", "before"))
+    changed = over_grid(material, *(measured("labels", f"{when}_changed") for when in ("after", "before")))
+    better, better_changed = (count(scores, "new", "given labels") for scores in (everywhere, changed))
+    distances = over_grid(material, *(partial(_distance, column=column) for column in ("given", "proposed")))
+    closer = count(distances, "that of the given", "that of the new labels")
     here = [closer if closer == NO_RUNS else f"Distance from the clean shares: {closer}"]
     sums = [_total(material, column) for column in ("clean", "given", "proposed")]
     if all(sums):
@@ -95,8 +108,13 @@ def new_labels(material: Material) -> list[Claim]:
         Claim(
             "Re-labelling raises the AUC of the labels themselves at every level of noise.",
             (f"Over all images: {better}", f"Over images with a changed label: {better_changed}"),
+            tally(everywhere),
         ),
-        Claim("Re-labelling brings the distribution of labels over classes closer to the clean one.", tuple(here)),
+        Claim(
+            "Re-labelling brings the distribution of labels over classes closer to the clean one.",
+            tuple(here),
+            tally(distances),
+        ),
     ]
 
 
@@ -122,24 +140,26 @@ def neighbours(material: Material) -> Claim:
     curves = {
         noise: [record.result for record in recorded(material, cell(material, "bomd", noise))] for noise in votes.NOISES
     }
-    here = []
+    here, total = [], Tally()
     for task, words in (("entry", "To find wrong labels"), ("positive", "To set findings")):
         for measure in votes.MEASURES:
             best = {noise[0]: found for noise in curves if (found := _by_votes(curves[noise], task, measure))}
-            tops = [f"{max(found, key=lambda step: found[step])} (p_s = {share:g})" for share, found in best.items()]
+            highest = {share: max(found, key=lambda step: found[step]) for share, found in best.items()}
+            total += seen(step in MOST_VOTES for step in highest.values())
+            tops = [f"{step} (rows = {share:g})" for share, step in highest.items()]
             here += (
                 [f"{words}, {measure} is highest when this many votes are asked for: {', '.join(tops)}."]
                 if tops
                 else []
             )
     ends = {noise[0]: found for noise in curves if (found := _by_votes(curves[noise], "positive", "recall"))}
-    shares = [f"{found[max(found)]:.0%} (p_s = {share:g})" for share, found in ends.items()]
+    shares = [f"{found[max(found)]:.0%} (rows = {share:g})" for share, found in ends.items()]
     if shares:
         here.append(
             f"If all must agree, this share of the true findings is still set: {', '.join(shares)}. Every given "
             "finding that is not set then counts as wrong, whether it is or not."
         )
-    return Claim(says, tuple(here or [NO_RUNS]))
+    return Claim(says, tuple(here or [NO_RUNS]), total)
 
 
 def _by_votes(results: list[Result], task: str, measure: str) -> dict[int, float]:
@@ -162,7 +182,7 @@ def space(material: Material) -> Claim:
         gaps = _gaps(runs, kind)
         if gaps:
             here.append(f"By {words}: closer on average in {sum(gap > 0 for gap in gaps)} of {len(gaps)} classes.")
-    return Claim(says, tuple(here or [NO_RUNS]))
+    return Claim(says, tuple(here or [NO_RUNS]), seen(gap > 0 for gap in _gaps(runs, "nearest")))
 
 
 def _gaps(runs: list[Record], kind: str) -> list[float]:

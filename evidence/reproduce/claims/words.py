@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
 
 from bomd.experiments.recorded import Record
 from bomd.measure.significance import Sample, welch_test
@@ -14,15 +14,75 @@ from evidence.reproduce.tables.entries import mean
 from evidence.reproduce.tables.noise_grid import cell
 
 LEVEL = 0.05
+HOLDS, PARTLY, FAILS, UNTESTED = VERDICTS = ("holds", "partly", "fails", "untested")
+RULE = (
+    f"A claim **{HOLDS}** if every comparison that it is about comes out as the paper says, at least half of those "
+    f"that a test can judge significantly. It **{FAILS}** if fewer than half come out so, or if more are significantly "
+    f"against it than for it. Otherwise it holds **{PARTLY}**; without any run it is **{UNTESTED}**."
+)
 NO_RUNS = "No run here can tell."
 
 
 @dataclass(frozen=True)
+class Tally:
+    """How many of the comparisons that a claim is about came out as the paper says.
+
+    Attributes:
+        as_claimed: Comparisons whose difference has the sign that the paper gives it.
+        tested: Comparisons over seeds, which a test can judge.
+        sure: Those that are significantly as claimed.
+        against: Those that are significantly the other way round.
+    """
+
+    comparisons: int = 0
+    as_claimed: int = 0
+    tested: int = 0
+    sure: int = 0
+    against: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
+
+    @property
+    def verdict(self) -> str:
+        """One word; see `RULE`."""
+        if not self.comparisons:
+            return UNTESTED
+        if self.as_claimed == self.comparisons and self.sure * 2 >= self.tested:
+            return HOLDS
+        return FAILS if self.as_claimed * 2 < self.comparisons or self.against > self.sure else PARTLY
+
+
+@dataclass(frozen=True)
 class Claim:
-    """One statement of the paper, and sentences on what is found here."""
+    """One statement of the paper, sentences on what is found here, and the count behind one word for it.
+
+    Attributes:
+        tally: None for what the paper does not claim and a reader should know all the same.
+    """
 
     paper: str
     here: tuple[str, ...]
+    tally: Tally | None = Tally()
+
+
+def tally(scores: Mapping[str, Sequence[Mean]]) -> Tally:
+    """Counts in how many places the first mean is above the second, as the paper has it."""
+    pairs = [(one.sample, other.sample) for one, other in scores.values()]
+    known = [(one, other) for one, other in pairs if one and other]
+    return Tally(
+        len(known),
+        sum(one.mean > other.mean for one, other in known),
+        len(known),
+        sum(surely_above(one, other) for one, other in known),
+        sum(surely_above(other, one) for one, other in known),
+    )
+
+
+def seen(signs: Iterable[bool]) -> Tally:
+    """Counts what was seen to be as claimed, where nothing is tested."""
+    found = list(signs)
+    return Tally(len(found), sum(found))
 
 
 def count(scores: Mapping[str, Sequence[Mean]], one: str, other: str) -> str:

@@ -15,11 +15,9 @@ from evidence.reproduce.figures import gather
 from evidence.reproduce.figures.gather import BY_IMPORTANCE, NOISES, Done, Noise
 from evidence.reproduce.figures.noise_axis import grid_axis, grid_series
 from evidence.reproduce.figures.style import (
-    BLUE,
-    GREEN,
+    COLOURS,
     GREY,
     INK,
-    VERMILION,
     Look,
     draw,
     legend_above,
@@ -32,7 +30,7 @@ WARMUPS = (2, 1, 5)  # epochs before the losses are looked at; the first is comp
 DEFAULT = WARMUPS[0]
 SHIFT = 0.14  # between series, so that their bars do not hide one another
 MEASURES = ("precision", "recall", "auroc", "auroc_by_count", "base_rate", "flagged")
-HEADS = ("method", "warmup", "p_s", "p_l", *MEASURES, "runs")
+HEADS = ("method", "warmup", "rows", "labels", *MEASURES, "runs")
 Runs = Mapping[Noise, Sequence[Done]]
 
 
@@ -55,11 +53,11 @@ def make(material: Material) -> list[Sheet | Drawing]:
         if (runs := gather.by_noise([one for one in split if _warmup(one) == warmup]))
     }
     best = best_warmup(splits)
-    drawn = [(Look("BoMD", BLUE, "o"), bomd)]
+    drawn = [(Look("BoMD", COLOURS["bomd"], "o"), bomd)]
     if DEFAULT in splits:
-        drawn.append((Look(f"small loss, {_epochs(DEFAULT)}", VERMILION, "s", "--"), splits[DEFAULT]))
+        drawn.append((Look(f"small loss, {_epochs(DEFAULT)}", COLOURS["small-loss"], "s", "--"), splits[DEFAULT]))
     if best is not None and best != DEFAULT:
-        look = Look(f"small loss, {_epochs(best)} (hindsight)", GREEN, "^", "-.", filled=False)
+        look = Look(f"small loss, {_epochs(best)} (hindsight)", COLOURS["small-loss"], "^", "-.", filled=False)
         drawn.append((look, splits[best]))
     anyone = bomd or next(iter(splits.values()))  # base rate and counting do not depend on the method
     with draw(4.3) as figure:
@@ -69,7 +67,7 @@ def make(material: Material) -> list[Sheet | Drawing]:
                 grid_series(panel, _samples(runs, measure), look, SHIFT * (place - 1))
         grid_series(panels[0], _samples(anyone, "base_rate"), Look("flagging all images", GREY, "_", ":"))
         grid_series(panels[2], _samples(anyone, "auroc_by_count"), Look("counting labels", INK, "x", ":"), SHIFT * 2)
-        for panel, mark, title in zip(panels, "abc", ("precision", "recall", "AUROC as a ranking"), strict=True):
+        for panel, mark, title in zip(panels, "abc", ("precision", "recall", "detection AUROC"), strict=True):
             letter(panel, mark, title)
             share_axis(panel)
             grid_axis(panel, labelled=panel is panels[2])

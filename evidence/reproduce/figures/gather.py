@@ -17,12 +17,12 @@ from bomd.reports.sheet import Mean
 from evidence.reproduce.artefact import Material, Setting, key_of
 
 LEVELS = (0.2, 0.4, 0.6)
-Noise = tuple[float, float]  # share of images with noise, chance that a label of theirs flips: p_s, p_l
+Noise = tuple[float, float]  # share of images with noise, chance that a label of theirs flips: rows, labels
 NO_NOISE: Noise = (0.0, 0.0)
 NOISES: tuple[Noise, ...] = tuple((rows, labels) for rows in LEVELS for labels in LEVELS)
 BY_IMPORTANCE: tuple[Noise, ...] = tuple(sorted(NOISES, key=lambda noise: noise[0] != noise[1]))
 
-AXES = "p_s is the share of images with noise, p_l the chance that one of their labels flips."
+AXES = "Rows is the share of images with noise, labels the chance that one of their labels flips."
 
 
 @dataclass(frozen=True)

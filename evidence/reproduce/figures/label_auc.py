@@ -26,7 +26,7 @@ from evidence.reproduce.figures.style import (
 
 NAME = "label-auc"
 MEASURES = ("before", "after", "before_changed", "after_changed")
-HEADS = ("p_s", "p_l", "class", *MEASURES, "runs")
+HEADS = ("rows", "labels", "class", *MEASURES, "runs")
 LOOKS = {
     "before": Look("given labels", VERMILION, "s", "--", filled=False),
     "after": Look("proposed by BoMD", BLUE, "o"),
@@ -62,7 +62,7 @@ def make(material: Material) -> list[Sheet | Drawing]:
         class_axis(bottom, names)
         bottom.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
         bottom.set_xlabel("label AUC")
-        letter(bottom, "b", f"each finding at $p_s$ = {single[0]:g}, $p_l$ = {single[1]:g}")
+        letter(bottom, "b", f"each finding at {gather.show_noise(single)}")
         legend_above(figure, top, 2)
     rows = [_row(material, noise, runs, name) for noise, runs in by_noise.items() for name in (MEAN, *_findings(runs))]
     title = "AUC of the labels themselves against the clean ones, mean and sample standard deviation over seeds."
@@ -70,7 +70,7 @@ def make(material: Material) -> list[Sheet | Drawing]:
     caption = (
         "How well labels rank the images that truly have a finding, before and after BoMD's proposal: the AUC of the "
         "labels against the clean ones. (a) Mean over findings in every cell of the noise grid. (b) Each finding at "
-        f"(p_s, p_l) = {gather.show_noise(single)}. {gather.AXES} " + gather.provenance(material, found)
+        f"(rows, labels) = {gather.show_noise(single)}. {gather.AXES} " + gather.provenance(material, found)
     )
     return [Drawing(NAME, figure, caption, Sheet(NAME, title, HEADS, rows, notes))]
 

@@ -54,11 +54,11 @@ def make(material: Material) -> list[Sheet | Drawing]:
         ]
         for row, name in enumerate(names)
     ]
-    title = f"Labels of each class at (p_s, p_l) = {gather.show_noise(NOISE)}: sums over images, mean over seeds."
+    title = f"Labels of each class at (rows, labels) = {gather.show_noise(NOISE)}: sums over images, mean over seeds."
     distances = _distances(found)
     caption = (
-        f"Labels of each class at (p_s, p_l) = {gather.show_noise(NOISE)}: the clean ones, the given ones with noise, "
-        f"and those that BoMD proposes, which are soft and are summed. {distances} "
+        f"Labels of each class at (rows, labels) = {gather.show_noise(NOISE)}: the clean ones, the given ones with "
+        f"noise, and those that BoMD proposes, which are soft and are summed. {distances} "
         + gather.provenance(material, found)
     )
     return [Drawing(NAME, figure, caption, Sheet(NAME, title, HEADS, rows, [distances]))]

@@ -39,11 +39,11 @@ def grid_axis(axes: Axes, labelled: bool = True) -> None:
     axes.grid(visible=False, axis="x")
     if not labelled:
         return
-    axes.set_xlabel("chance $p_l$ that a label flips", labelpad=13)
+    axes.set_xlabel("labels: chance that a label flips", labelpad=13)
     for rows in LEVELS:
         middle = math.fsum(PLACES[rows, labels] for labels in LEVELS) / len(LEVELS)
         axes.annotate(
-            f"$p_s$ = {rows:g}",
+            f"rows = {rows:g}",
             (middle, 0),
             (0, -11),
             ("data", "axes fraction"),

@@ -12,15 +12,15 @@ from bomd.reports.sheet import Cell
 from evidence.reproduce.artefact import Artefact, Drawing, Material, Setting, Sheet
 from evidence.reproduce.figures import gather
 from evidence.reproduce.figures.gather import BY_IMPORTANCE, LEVELS, NO_NOISE, NOISES, Done, Noise
-from evidence.reproduce.figures.style import BLUE, PINK, VERMILION, Look, draw, legend_above, series, share_axis
+from evidence.reproduce.figures.style import COLOURS, Look, draw, legend_above, series, share_axis
 
 NAME = "noise-curves"
 LOOKS = {
-    "bce": Look("BCE", VERMILION, "s", "--"),
-    "bomd": Look("BoMD", BLUE, "o"),
-    "nvum": Look("NVUM", PINK, "D", "-."),
+    "bce": Look("BCE", COLOURS["bce"], "s", "--"),
+    "bomd": Look("BoMD", COLOURS["bomd"], "o"),
+    "nvum": Look("NVUM", COLOURS["nvum"], "D", "-."),
 }
-HEADS = ("test", "method", "p_s", "p_l", "mean_auc", "findings", "runs")
+HEADS = ("test", "method", "rows", "labels", "mean_auc", "findings", "runs")
 SHIFT = 0.008  # between methods, so that their bars do not hide one another
 
 
@@ -45,10 +45,10 @@ def make(material: Material) -> list[Sheet | Drawing]:
                 axes.set_xlim(-0.06, LEVELS[-1] + 0.06)  # room for the first label and the last bar
                 axes.set_xticks(levels, [f"{level:g}" for level in levels])
                 if test == tests[0]:
-                    axes.set_title(f"$p_s$ = {share:g}")
+                    axes.set_title(f"rows = {share:g}")
             for axes in row:
                 share_axis(axes, f"mean AUC, {test}" if axes is row[0] else "")
-        figure.supxlabel("chance $p_l$ that a label flips", fontsize=7.5)
+        figure.supxlabel("labels: chance that a label flips", fontsize=7.5)
         legend_above(figure, panels[0][0], len(LOOKS), panels.ravel())
     rows: list[list[Cell]] = []
     for test, method, noise in itertools.product(tests, LOOKS, (NO_NOISE, *NOISES)):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bomd.measure.significance import Sample
-from bomd.reports.palette import PALETTE
+from bomd.reports.palette import OWN, PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +20,7 @@ WIDTH = 3.3  # inches: one column of a paper with two, so that nothing is scaled
 SMALLEST = 7.0  # points
 BLUE, VERMILION, GREEN, PINK, ORANGE, SKY = PALETTE
 GREY, FAINT, INK = "#767676", "#D9D9D9", "#222222"
+COLOURS = {method: PALETTE[place] for method, place in OWN.items()} | {"small-loss": ORANGE, "co-teaching": SKY}
 ROOM = 0.03  # for half a marker beyond 0 and 1
 
 STYLE = {
@@ -69,17 +70,18 @@ class Look:
 
 
 @contextmanager
-def draw(height: float) -> Iterator[Figure]:
-    """A figure one column wide with the common look; it is laid out once when the block ends.
+def draw(height: float, width: float = WIDTH) -> Iterator[Figure]:
+    """A figure with the common look, one column wide unless said otherwise; it is laid out once when the block ends.
 
     Args:
         height: inches.
+        width: inches.
     """
     from matplotlib.figure import Figure
     from matplotlib.style import context
 
     with context(STYLE, after_reset=True):  # a user's own settings of matplotlib must not change a figure
-        figure = Figure(figsize=(WIDTH, height), layout="constrained", dpi=300, facecolor="white")
+        figure = Figure(figsize=(width, height), layout="constrained", dpi=300, facecolor="white")
         yield figure
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # else every file that is saved would be laid out a little differently

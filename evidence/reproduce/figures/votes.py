@@ -28,11 +28,11 @@ NOISES: tuple[Noise, ...] = tuple((rows, 0.2) for rows in LEVELS)
 TASKS = ("positive", "entry")
 MEASURES = ("precision", "recall")
 LOOKS = {
-    NOISES[0]: Look("$p_s$ = 0.2", BLUE, "o"),
-    NOISES[1]: Look("$p_s$ = 0.4", VERMILION, "s", "--"),
-    NOISES[2]: Look("$p_s$ = 0.6", GREEN, "^", "-."),
+    NOISES[0]: Look("rows = 0.2", BLUE, "o"),
+    NOISES[1]: Look("rows = 0.4", VERMILION, "s", "--"),
+    NOISES[2]: Look("rows = 0.6", GREEN, "^", "-."),
 }
-HEADS = ("task", "mean", "p_s", "p_l", "votes", *MEASURES, "runs")
+HEADS = ("task", "mean", "rows", "labels", "votes", *MEASURES, "runs")
 
 
 def plan(setting: Setting) -> list[Config]:
@@ -92,11 +92,11 @@ def _row(material: Material, task: str, mean: str, runs: Sequence[Done], step: i
 def _caption(material: Material, found: Sequence[Done], most: int) -> str:
     judged = gather.between([one.result.votes.images for one in found if one.result.votes])
     return (
-        f"What the votes of an image's {most} neighbours are worth at p_l = 0.2: a finding is set if at least so many "
-        "neighbours have it as a given label. (a) Findings so set against the clean ones. (b) Given labels that differ "
-        "from the label so set are taken for wrong, and compared with those that are. All labels count alike (micro); "
-        "means over findings (macro) are among the numbers. No point is drawn where nothing is set or flagged in some "
-        "run; before that, few labels are behind a precision. Judged on "
+        f"What the votes of an image's {most} neighbours are worth at labels = 0.2: a finding is set if at least so "
+        "many neighbours have it as a given label. (a) Findings so set against the clean ones. (b) Given labels that "
+        "differ from the label so set are taken for wrong, and compared with those that are. All labels count alike "
+        "(micro); means over findings (macro) are among the numbers. No point is drawn where nothing is set or "
+        "flagged in some run; before that, few labels are behind a precision. Judged on "
         f"{judged} images. " + gather.provenance(material, found)
     )
 

@@ -51,8 +51,8 @@ def _scores(material: Material, test: str) -> Sheet:
             row += [theirs.get((method, show_noise(noise), test))] if printed else []
         rows.append(row)
     title = (
-        f"Mean AUC over findings on {test} under noise (p_s, p_l): the share of training images that get noise, and "
-        f"the chance that a label of theirs flips. Recipe {material.setting.recipe}; mean and sample std over seeds."
+        f"Mean AUC over findings on {test} under noise (rows, labels): the share of training images that get noise, "
+        f"and the chance that a label of theirs flips. Recipe {material.setting.recipe}; mean and std over seeds."
     )
     return Sheet(test, title, heads, rows, [HELD_OUT_NOTE] if test == HELD_OUT else [])
 
@@ -72,7 +72,7 @@ def _differences(material: Material, tests: list[str]) -> Sheet:
     bootstrapped = sum(row[-1] is not None for row in rows)
     return Sheet(
         "tests",
-        f"BoMD's mean AUC minus that of the others under noise (p_s, p_l), recipe {material.setting.recipe}.",
+        f"BoMD's mean AUC minus that of the others under noise (rows, labels), recipe {material.setting.recipe}.",
         ["test set", "against", "noise", *TESTS, "bootstrap low", "bootstrap high", "bootstrap p"],
         rows,
         [
@@ -89,7 +89,7 @@ TABLES = [
         "noise-grid",
         "table",
         TABLE,
-        "BCE, NVUM and BoMD without noise and for p_s, p_l in {0.2, 0.4, 0.6}, with three tests of the differences.",
+        "BCE, NVUM and BoMD without noise and at rows and labels of 0.2, 0.4 and 0.6, with three tests.",
         plan_grid,
         make,
     )

@@ -24,6 +24,12 @@ def scores_of(descriptors: NDArray[Any], vectors: NDArray[Any]) -> Floats:
 
     Returns:
         (N, C).
+
+    Examples:
+        >>> import numpy as np
+        >>> descriptors = np.array([[[1.0, 0.0], [0.0, 0.5]]])  # one image with two descriptors
+        >>> scores_of(descriptors, np.eye(2)).tolist()
+        [[1.0, 0.5]]
     """
     words = np.asarray(vectors, dtype=np.float32)
     if descriptors.ndim != 3 or words.ndim != 2 or descriptors.shape[2] != words.shape[1]:
@@ -57,6 +63,11 @@ def detect(scores: NDArray[Any], labels: NDArray[Any] | LabelTable, ids: Sequenc
     Returns:
         Flags whose `entry` is, for a positive class, its score minus the highest negative score, and for a
         negative class the lowest positive score minus its own; NaN where there is nothing to compare with.
+
+    Examples:
+        >>> flags = detect([[0.9, 0.1], [0.2, 0.8]], [[1, 0], [1, 0]])
+        >>> flags.noisy.tolist()  # the second image looks like the other class
+        [False, True]
     """
     if isinstance(labels, LabelTable):
         table = labels if ids is None else labels.select(ids)

@@ -35,6 +35,13 @@ def cross_fit_heads(
 
     Returns:
         (N, C) logits of the given labels.
+
+    Examples:
+        >>> import numpy as np
+        >>> features = np.linspace(-1, 1, 40)[:, None]
+        >>> scores = cross_fit_heads(features, (features > 0).astype(float), np.arange(40))
+        >>> bool(scores[-1, 0] > 0 > scores[0, 0])
+        True
     """
     if features.ndim != 2 or labels.ndim != 2 or not len(features) == len(labels) == len(groups):
         raise InputError(f"Features {features.shape}, labels {labels.shape} and {len(groups)} groups do not fit.")

@@ -33,6 +33,17 @@ def form_opinion(
         labels: As given; those that people confirmed are never wrong and never proposed to change.
         known: Rates of false alarms and misses that somebody measured; see `estimate_rates`.
         at_least: Probability above which a change is proposed.
+
+    Examples:
+        >>> import numpy as np
+        >>> has = np.arange(600) % 3 == 0
+        >>> given = has.copy()
+        >>> given[:12:3] = False  # four findings were missed
+        >>> scores = np.where(has, 4.0, -4.0)[:, None] + np.random.default_rng(0).normal(size=(600, 1))
+        >>> table = LabelTable(np.arange(600).astype(str), ("Mass",), given[:, None].astype(float))
+        >>> opinion, _, _ = form_opinion(scores, table)
+        >>> sorted(opinion.rank.argsort()[:4].tolist())
+        [0, 3, 6, 9]
     """
     evidence = calibrate(scores, labels.values)
     rates = estimate_rates(evidence, labels.values, known, labels.findings)

@@ -49,6 +49,13 @@ def judge(
         labels: (N, C) in [0, 1] or NaN; positive from 0.5 on.
         rates: How labels go wrong; see `estimate_rates`.
         fixed: (N, C) labels that people have confirmed: never wrong, and they say nothing about their image.
+
+    Examples:
+        >>> import numpy as np
+        >>> rates = Rates(np.array([0.1]), np.array([0.1]))
+        >>> found = judge(np.array([[0.9], [0.1]]), np.array([[1.0], [1.0]]), rates)
+        >>> (found.wrong[:, 0] > 0.5).tolist()  # the second label is against the evidence
+        [False, True]
     """
     shape = labels.shape
     wrong, truth, doubt = (np.full(shape, np.nan, np.float32) for _ in range(3))

@@ -78,6 +78,13 @@ def estimate_rates(
         known: (C) false alarms and (C) misses where somebody measured them; NaN where not.
         findings: Columns that bound the false alarms of all; by default every class. "No Finding" is none of them: it
             follows from the others, so that it is false where they are missed.
+
+    Examples:
+        >>> import numpy as np
+        >>> likely = np.linspace(0.0, 0.5, 100)[:, None]
+        >>> labels = (np.arange(100) % 10 == 0).astype(float)[:, None]  # given to 12 % of the least likely third
+        >>> bool(0 < estimate_rates(likely, labels).false_alarm[0] <= 0.12)
+        True
     """
     if probabilities.shape != labels.shape or labels.ndim != 2:
         raise InputError(f"Probabilities of shape {probabilities.shape} do not fit labels {labels.shape}.")

@@ -71,6 +71,13 @@ def relabel(
 
     Returns:
         New labels of the same type.
+
+    Examples:
+        >>> import numpy as np
+        >>> labels = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+        >>> new = relabel(labels, np.array([[1, 2]]), np.array([True, False, False]))
+        >>> new.round(2).tolist()  # both neighbours of the first image have the other class
+        [[0.55, 0.6], [0.0, 1.0], [0.0, 1.0]]
     """
     if isinstance(labels, LabelTable):
         return labels.replace(

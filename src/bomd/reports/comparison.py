@@ -37,7 +37,7 @@ def markdown(grid: Grid) -> str:
         if others != list(grid.methods):
             words = f"One-sided p that {grid.reference} is no better, by the paper's z-test / by Welch's t-test:\n"
             parts += [words, _table(grid, test, _p_values, others), _verdicts(grid, test)]
-    parts += ["### Cost\n", _costs(grid), "### Missing runs\n", _missing(grid)]
+    parts += ["### Cost\n", costs_table(grid), "### Missing runs\n", missing_runs(grid)]
     return "\n".join(parts)
 
 
@@ -130,7 +130,7 @@ def _table(grid: Grid, test: str, cell: Callable[[Grid, str, str, str], Any], la
     return markdown_table(["method", *grid.noises], body)
 
 
-def _costs(grid: Grid) -> str:
+def costs_table(grid: Grid) -> str:
     body = []
     for label in grid.methods:
         records, factor = grid.records(label), grid.presented(label)
@@ -146,7 +146,7 @@ def _costs(grid: Grid) -> str:
     return markdown_table(["method", "training time", "runs at once", presented, "memory, MB", "GPU memory, MB"], body)
 
 
-def _missing(grid: Grid) -> str:
+def missing_runs(grid: Grid) -> str:
     together: dict[tuple[str, str], list[str]] = {}
     for label in grid.methods:
         for noise in grid.noises:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import inspect
+from pathlib import Path
 
 from bomd.experiments.recorded import Record
 from bomd.methods import METHODS
 from bomd.methods.describe import in_use
 from evidence import ROOT
+from evidence.pages import dot_plots
 from evidence.pages import methods as pages
 from evidence.records import records_of
 
@@ -100,7 +102,7 @@ def test_a_cost_that_is_documented_wrongly_shows() -> None:
 
 
 def test_nothing_recorded_is_no_error() -> None:
-    assert "no runs yet" in pages.page({"short": []}, ["bce"])
+    assert "no run is in yet" in pages.page({"short": []}, ["bce"])
 
 
 def test_a_default_that_has_changed_since_is_told() -> None:
@@ -111,3 +113,28 @@ def test_a_default_that_has_changed_since_is_told() -> None:
     assert "Another default was in force for xue: warmup = 0.123.\n" in text
     old.written["result"]["settings"]["warmup"] = in_use("xue", {})["warmup"]
     assert "Another default" not in pages.page({"short": [Record(old.written, "demo")]}, ["xue"])
+
+
+def test_dots_are_sorted_and_what_has_not_run_is_left_out() -> None:
+    """Every method once, the best first; one with a level of noise missing comes after those that have all."""
+    made = []
+    for place, method in enumerate(("bce", "ls", "elr")):
+        for rows in (0.4, 0.0)[: 2 if method != "elr" else 1]:
+            one = record(method)
+            one.written["config"]["noise"]["rows"] = rows
+            one.written["result"]["tests"]["south"]["mean_auc"] = 0.6 + place / 10
+            made.append(Record(one.written, "demo"))
+    (grid,) = pages.comparisons(made, ["bce", "ls", "elr", "nvum"])
+    assert dot_plots.ordered(grid, "south") == ["ls", "bce", "elr"]
+    text = dot_plots.shown(grid, "images")
+    assert text.index("| ls |") < text.index("| bce |") < text.index("| elr |")
+    assert "nvum" not in text
+
+
+def test_the_drawing_has_a_row_for_each_method(tmp_path: Path) -> None:
+    (grid,) = pages.comparisons([record("bce"), record("ls")], ["bce", "ls"])
+    files = dot_plots.write(grid, tmp_path)
+    assert [path.stem for path in files] == ["short-south", "short-held-out-patients"]
+    drawn = files[0].read_text()
+    assert "noise (0.4, 0.4)" in drawn
+    assert drawn == dot_plots.write(grid, tmp_path / "again")[0].read_text()

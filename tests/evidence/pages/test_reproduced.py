@@ -9,14 +9,18 @@ import pytest
 
 from bomd.files import read_text
 from evidence import DOCS, RESULTS
-from evidence.pages import reproduced
+from evidence.pages import built, reproduced
 from evidence.reproduce import ARTEFACTS
 from evidence.reproduce.artefact import Setting
+from evidence.reproduce.claims import claims
 from evidence.reproduce.work import Made, Place, choose, gather, make, plan
 
 
-def test_the_page_is_what_the_results_say() -> None:
+def test_the_pages_are_what_the_results_say() -> None:
     assert (DOCS / "reproduced.md").read_text() == reproduced.page()
+    assert {path.stem for path in (DOCS / "paper").iterdir()} == set(reproduced.TOPICS)
+    for name in reproduced.TOPICS:
+        assert (DOCS / "paper" / f"{name}.md").read_text() == reproduced.topic_page(name), name
 
 
 @pytest.mark.parametrize("recipe", reproduced.RECIPES)
@@ -44,27 +48,48 @@ def test_results_hold_the_numbers_of_everything_on_the_site_and_no_others(recipe
 
 
 @pytest.mark.slow
-def test_what_is_made_is_made_anew_only_where_something_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    stamp = reproduced.made("phantom") / "made-of.txt"
-    before = stamp.stat().st_mtime_ns
-    reproduced.made("phantom")
-    assert stamp.stat().st_mtime_ns == before
-    state = reproduced._state("phantom")
-    monkeypatch.setattr(reproduced, "CODE", ())
-    assert reproduced._state("phantom") != state
+def test_what_is_made_is_made_anew_only_where_something_changed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(built, "ROOT", tmp_path)
+    source, calls = tmp_path / "records", list[Path]()
+    source.write_text("1")
+
+    def make(folder: Path) -> None:
+        folder.mkdir(parents=True)
+        (folder / "made").write_text(source.read_text())
+        calls.append(folder)
+
+    for _ in range(2):
+        assert (built.built("some", [source], make) / "made").read_text() == "1"
+    assert len(calls) == 1
+    source.write_text("2")
+    assert (built.built("some", [source], make) / "made").read_text() == "2"
+    assert len(calls) == 2
 
 
-def test_a_page_without_any_result_says_what_is_missing(tmp_path: Path) -> None:
-    assert "No run of recipe phantom is recorded." in reproduced.page(tmp_path)
-    assert "Not made for recipe nih-64: noise-grid, main-results" in reproduced.shown("nih-64", tmp_path)
+def test_pages_without_any_result_say_what_is_missing(tmp_path: Path) -> None:
+    page = reproduced.page(tmp_path)
+    assert "No run of recipe phantom is recorded." in page
+    assert set(re.findall(r'class="verdict (\w+)"', page)) == {"untested"}
+    assert "No run here can tell." in reproduced.topic_page("noise", tmp_path)
+    assert "It was not made" in reproduced.shown("nih-64", "noise-grid", tmp_path)
+
+
+def test_every_claim_is_on_the_scorecard_and_every_artefact_on_one_page() -> None:
+    page = (DOCS / reproduced.PAGE).read_text()
+    found = reproduced._material(Setting("nih-64"), RESULTS)
+    for claim in claims(found):
+        assert (claim.paper in page) == (claim.tally is not None)
+    shown = [name for topic in reproduced.TOPICS.values() for name in topic.artefacts]
+    assert sorted(shown) == sorted(ARTEFACTS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", reproduced.RECIPES)
-def test_figures_come_before_tables_some_of_which_are_folded(recipe: str) -> None:
-    text = reproduced.shown(recipe, reproduced.made(recipe))
-    places = [text.index(f"### {recipe}: {part}\n") for part in ("figures", "tables")]
-    assert places == sorted(places)
+def test_what_few_will_read_is_folded(recipe: str) -> None:
+    folder = reproduced.made(recipe)
+    text = "\n".join(reproduced.shown(recipe, name, folder) for name in ARTEFACTS)
     assert text.count("<details") == text.count("</details>") > 0
     open_parts = re.sub(r"<details.*?</details>", "", text, flags=re.DOTALL)
     assert "The paper's, another setting" in text
@@ -72,4 +97,4 @@ def test_figures_come_before_tables_some_of_which_are_folded(recipe: str) -> Non
 
 
 def test_a_title_is_the_same_where_it_is_not_markdown() -> None:
-    assert reproduced._html(r"AUC at (p\_s, p\_l) &lt; 1 & more") == "AUC at (p_s, p_l) &lt; 1 &amp; more"
+    assert reproduced._html(r"AUC at (a\_b, c\_d) &lt; 1 & more") == "AUC at (a_b, c_d) &lt; 1 &amp; more"

@@ -13,7 +13,7 @@ from bomd.methods import METHODS
 from bomd.reports import outcome
 from bomd.reports.tables import write_tables
 from evidence import RESULTS, ROOT
-from evidence.pages import audit_table, readme, results, speed, successor
+from evidence.pages import audit_table, dot_plots, readme, results, speed, successor
 from evidence.pages import methods as pages
 from evidence.records import EVERY_RUN, records_of
 
@@ -29,8 +29,8 @@ def test_pages_are_what_the_records_say() -> None:
 
 def asked(text: str) -> list[str]:
     """The methods that a page says it is about; those added since are not missing from it."""
-    (line,) = [line for line in text.splitlines() if line.startswith(pages.ASKED)]
-    return line.removeprefix(pages.ASKED).partition(".")[0].split(", ")
+    (line,) = [line for line in text.splitlines() if line.startswith(pages.COMPARED)]
+    return line.removeprefix(pages.COMPARED).partition(".")[0].split(", ")
 
 
 def test_comparisons_are_what_the_records_say(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_comparisons_are_what_the_records_say(tmp_path: Path) -> None:
         groups = {source: pages.compared(source) for source in sources}
         text = (ROOT / "docs" / f"{name}.md").read_text()
         methods = asked(text)
-        assert text == pages.page(groups, methods)
+        assert text == pages.page(groups, methods, pages.TITLES[name])
         for source, own in sources.items():
             found = groups[source]
             assert {record.config.method for record in found} <= {*methods} <= {*METHODS}
@@ -59,7 +59,9 @@ def test_a_page_of_methods_says_what_is_there_and_what_is_missing() -> None:
     assert asked(text) == ["bce", "bomd", "bomd-paper"]
     assert "6 of 36 runs are in" in text  # three methods, four levels of noise, three seeds
     plain = [one.result.tests["south"].mean_auc for one in found if one.config.method == "bce"]
-    assert f"| bce | missing | missing | {fmean(plain):.3f} ± {stdev(plain):.3f} | missing |" in text
+    (grid,) = pages.comparisons(found, ["bce", "bomd", "bomd-paper"])
+    cells = f"| bce | not run | not run | {fmean(plain):.3f} ± {stdev(plain):.3f} | not run |"
+    assert cells in dot_plots.shown(grid, "images")
     assert "- bomd: no noise; (0.2, 0.2); (0.6, 0.6) (seeds 0, 1, 2)" in text
     assert "3,593 training images (phantom) at 64 px, small from random weights, 12 epochs" in text
     assert "Records of `nothing`: no run is in yet" in text

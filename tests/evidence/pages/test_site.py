@@ -1,16 +1,14 @@
-"""The site's code can be read: contrast by the definition of WCAG, of every colour, on the grounds of site.css."""
+"""Colours of the site can be read: contrast by the definition of WCAG, of every colour of code and every verdict."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
-from pygments.styles import get_style_by_name
 
-from evidence.pages import site
+from evidence import DOCS
 
-STYLES = (Path(__file__).parents[3] / "docs" / "stylesheets" / "site.css").read_text(encoding="utf-8")
+LIGHT, DARK, REST = re.split(r"^}$", (DOCS / "stylesheets" / "site.css").read_text("utf-8"), maxsplit=2, flags=re.M)
 
 
 def luminance(colour: str) -> float:
@@ -19,17 +17,20 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-@pytest.mark.parametrize(
-    ("style", "ground"),
-    [
-        (site.LIGHT_CODE, r'^\[role="main"\] pre \{[^}]*background: #(\w{6})'),
-        (site.DARK_CODE, r'^\[data-bs-theme="dark"\] \[role="main"\] pre \{[^}]*background: #(\w{6})'),
-    ],
-)
-def test_every_colour_of_code_can_be_read(style: str, ground: str) -> None:
-    [behind] = re.findall(ground, STYLES, re.MULTILINE)
-    colours = {token["color"] for _, token in get_style_by_name(style) if token["color"]}
-    assert colours
-    for colour in colours:
-        lighter, darker = sorted((luminance(colour), luminance(behind)), reverse=True)
-        assert (lighter + 0.05) / (darker + 0.05) >= 4.5, colour
+def contrast(one: str, other: str) -> float:
+    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [LIGHT, DARK], ids=["light", "dark"])
+def test_every_colour_of_code_can_be_read(scheme: str) -> None:
+    [ground] = re.findall(r"--md-code-bg-color: #(\w{6})", scheme)
+    colours = re.findall(r"--md-code-hl-\w+-color: #(\w{6})", scheme)
+    assert len(colours) == 10  # as many as the theme has
+    assert {colour: contrast(colour, ground) for colour in colours if contrast(colour, ground) < 4.5} == {}
+
+
+def test_every_verdict_can_be_read() -> None:
+    grounds = re.findall(r"^\.(?:holds|partly|fails|untested) { background: #(\w{6})", REST, re.M)
+    assert len(grounds) == 4
+    assert min(contrast("ffffff", ground) for ground in grounds) >= 4.5

@@ -16,7 +16,7 @@ from evidence.reproduce.artefact import Material, Setting, key_of
 from evidence.reproduce.claims import against_all, claims, context
 from evidence.reproduce.claims.classifiers import on_google
 from evidence.reproduce.claims.labels import detection, neighbours, new_labels, space
-from evidence.reproduce.claims.words import NO_RUNS, count, gap
+from evidence.reproduce.claims.words import NO_RUNS, Tally, count, gap, tally
 from evidence.reproduce.figures.gather import NO_NOISE, noise_of, plan
 
 DEMO = Setting("demo", (0, 1))
@@ -68,6 +68,41 @@ class TestWords:
         assert gap(mean(0.8), Mean(None, 0, 1)) == ""
 
 
+class TestVerdicts:
+    @pytest.mark.parametrize(
+        ("found", "verdict"),
+        [
+            (Tally(), "untested"),
+            (Tally(4, 4, 4, 2), "holds"),
+            (Tally(4, 4, 4, 1), "partly"),  # as claimed throughout, and mostly within chance
+            (Tally(4, 4), "holds"),  # nothing to test
+            (Tally(4, 2, 4, 1, 1), "partly"),
+            (Tally(4, 3, 4, 0, 1), "fails"),
+            (Tally(5, 2, 5, 2), "fails"),
+        ],
+    )
+    def test_one_word_follows_from_the_counts(self, found: Tally, verdict: str) -> None:
+        assert found.verdict == verdict
+
+    def test_comparisons_are_counted_on_their_own_side(self) -> None:
+        clear, unclear = (mean(0.80, 0.82), mean(0.60, 0.62)), (mean(0.7, 0.9), mean(0.69, 0.89))
+        found = tally({"x": clear, "y": clear[::-1], "z": unclear, "w": (mean(0.5), Mean(None, 0, 2))})
+        assert found == Tally(comparisons=3, as_claimed=2, tested=3, sure=1, against=1)
+        assert found + found == Tally(6, 4, 6, 2, 2)
+
+    def test_to_be_the_best_is_to_be_above_the_best_other(self) -> None:
+        """One rival of two is above at every level of noise that was run."""
+        lead = {"nvum": 0.1, "bce": -0.1}
+        found = material(
+            DEMO, [], lambda config: scores("south", 0.6 + 0.01 * config.seed + lead.get(config.method, 0))
+        )
+        counted = against_all(found).tally
+        assert counted is not None
+        assert counted.verdict == "fails"
+        assert counted.as_claimed == 0
+        assert counted.against == counted.comparisons > 0
+
+
 def test_methods_that_beat_bomd_are_named_with_the_size_of_a_sure_lead() -> None:
     """Co-teaching leads by 0.1, small-loss by no more than the seeds differ; a changed setting is another method."""
     lead = {"co-teaching": 0.1, "small-loss": 0.001}
@@ -112,7 +147,7 @@ def test_what_to_keep_in_mind_comes_from_recipe_and_records() -> None:
 
 
 def test_detection_is_held_against_the_share_of_wrong_images() -> None:
-    """Precision rises with p_s as the base rate does, and falls with p_l."""
+    """Precision rises with rows as the base rate does, and falls with labels."""
 
     def result(config: Config) -> dict[str, Any]:
         rows, labels = noise_of(config)
@@ -123,7 +158,8 @@ def test_detection_is_held_against_the_share_of_wrong_images() -> None:
     assert all(NO_RUNS in sentence for sentence in split.here)
     assert trend.here == (
         "From (0.2, 0.2) to (0.6, 0.6): precision from 0.48 to 0.84, the share of wrong images from 0.20 to 0.60, "
-        "recall from 0.70 to 0.30. With p_l alone, from 0.2 to 0.6, precision rises for 0 of 3 values of p_s.",
+        "recall from 0.70 to 0.30. With more of the labels flipped in as many images, from 0.2 to "
+        "0.6, precision rises for 0 of 3 shares of the rows.",
     )
     assert "BoMD above flagging every image in 9 of 9" in simple.here[0]
     assert "BoMD above counting labels in 0 of 9" in simple.here[1]
@@ -154,9 +190,9 @@ def test_votes_count_only_where_every_run_has_them() -> None:
         return {"votes": {"thresholds": [{"threshold": step, "entry": one, "positive": one} for step, one in both]}}
 
     said = neighbours(material(DEMO, [], result)).here
-    assert said[0] == "To find wrong labels, precision is highest when this many votes are asked for: 2 (p_s = 0.2)."
-    assert said[1].endswith(": 1 (p_s = 0.2).")
-    assert "still set: 4% (p_s = 0.2)." in said[-1]
+    assert said[0] == "To find wrong labels, precision is highest when this many votes are asked for: 2 (rows = 0.2)."
+    assert said[1].endswith(": 1 (rows = 0.2).")
+    assert "still set: 4% (rows = 0.2)." in said[-1]
 
 
 def test_distances_and_cosines_are_told_apart() -> None:
@@ -177,3 +213,4 @@ def test_without_any_run_every_claim_says_so(recipe: str) -> None:
     for claim in claims(Material(setting, ARTEFACTS["noise-grid"].plan(setting), {})):
         assert claim.here
         assert all(NO_RUNS in sentence for sentence in claim.here)
+        assert claim.tally is None or claim.tally.verdict == "untested"

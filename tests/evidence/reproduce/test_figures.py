@@ -244,14 +244,14 @@ def test_a_users_settings_of_matplotlib_do_not_change_a_figure() -> None:
 def test_detection_numbers() -> None:
     sheet = drawing("detection").numbers
     assert len(sheet.rows) == 4 * 9
-    row = where(sheet, method="bomd", p_s=0.4, p_l=0.2)
+    row = where(sheet, method="bomd", rows=0.4, labels=0.2)
     assert row["warmup"] is None
     # found = 0.3 + 0.4 - 0.02 over seeds 0, 1, 2: 0.68, 0.69, 0.70
     assert sample(row["precision"]).mean == pytest.approx(0.69)
     assert sample(row["precision"]).std == pytest.approx(0.01)
     assert sample(row["base_rate"]).mean == pytest.approx(0.4)
     assert len(row["runs"].split()) == 3
-    split = where(sheet, method="small-loss", warmup=5, p_s=0.6, p_l=0.6)
+    split = where(sheet, method="small-loss", warmup=5, rows=0.6, labels=0.6)
     assert sample(split["auroc"]).mean == pytest.approx(0.3 + 0.6 + 0.01 - 0.08)
 
 
@@ -322,7 +322,7 @@ def test_label_auc_over_the_grid_and_by_finding() -> None:
     )
     assert [label.get_text() for label in bottom.get_yticklabels()] == ["Mass", "Pleural Thickening"]
     assert len(made.numbers.rows) == 8 * 3
-    row = where(made.numbers, p_s=0.4, p_l=0.2, **{"class": "Mass"})
+    row = where(made.numbers, rows=0.4, labels=0.2, **{"class": "Mass"})
     assert sample(row["after"]).mean == pytest.approx(0.61)
     assert row["before_changed"].sample is None
     assert row["before_changed"].done == 3
@@ -331,11 +331,11 @@ def test_label_auc_over_the_grid_and_by_finding() -> None:
 def test_votes_leave_out_what_is_not_defined() -> None:
     made = drawing("votes")
     (set_precision, wrong_precision, _, wrong_recall) = made.figure.axes
-    assert list(points(set_precision)) == ["$p_s$ = 0.2", "$p_s$ = 0.4", "$p_s$ = 0.6"]
-    assert points(wrong_precision)["$p_s$ = 0.4"] == pytest.approx([np.nan, 0.51, 0.51], nan_ok=True)
-    assert points(wrong_recall)["$p_s$ = 0.6"] == pytest.approx([0.25, 0.5, 0.75])
+    assert list(points(set_precision)) == ["rows = 0.2", "rows = 0.4", "rows = 0.6"]
+    assert points(wrong_precision)["rows = 0.4"] == pytest.approx([np.nan, 0.51, 0.51], nan_ok=True)
+    assert points(wrong_recall)["rows = 0.6"] == pytest.approx([0.25, 0.5, 0.75])
     assert len(made.numbers.rows) == 2 * 2 * 3 * 3
-    macro = where(made.numbers, task="entry", mean="macro", p_s=0.2, votes=1)
+    macro = where(made.numbers, task="entry", mean="macro", rows=0.2, votes=1)
     assert (sample(macro["precision"]).mean, sample(macro["recall"]).mean) == (pytest.approx(0.1), pytest.approx(0.2))
 
 
@@ -346,7 +346,7 @@ def test_votes_that_one_run_alone_can_judge_are_not_drawn() -> None:
         return made
 
     (made,) = FIGURES["votes"].make(material("votes", make=one_seed))
-    assert points(made.figure.axes[1])["$p_s$ = 0.4"] == pytest.approx([np.nan, 0.51, np.nan], nan_ok=True)
+    assert points(made.figure.axes[1])["rows = 0.4"] == pytest.approx([np.nan, 0.51, np.nan], nan_ok=True)
 
 
 def test_a_missing_level_does_not_change_the_look_of_the_others() -> None:
@@ -354,7 +354,7 @@ def test_a_missing_level_does_not_change_the_look_of_the_others() -> None:
         return {bars.get_label(): bars.lines[0].get_color() for bars in made.figure.axes[0].containers}
 
     everything, some = colours(drawing("votes")), colours(drawing("votes", lambda config: noise_of(config)[0] != 0.2))
-    assert some == {label: colour for label, colour in everything.items() if label != "$p_s$ = 0.2"}
+    assert some == {label: colour for label, colour in everything.items() if label != "rows = 0.2"}
 
 
 def test_distances_are_shares_of_each_kind_and_every_count_is_in_the_numbers() -> None:
@@ -380,11 +380,11 @@ def test_noise_curves_start_at_the_same_point_in_every_panel() -> None:
     made = drawing("noise-curves", lambda config: config.method != "nvum")
     assert made.caption.endswith("Missing: nvum altogether.")
     panels = made.figure.axes
-    assert [axes.get_title() for axes in panels] == ["$p_s$ = 0.2", "$p_s$ = 0.4", "$p_s$ = 0.6"]
+    assert [axes.get_title() for axes in panels] == ["rows = 0.2", "rows = 0.4", "rows = 0.6"]
     for axes, share in zip(panels, (0.2, 0.4, 0.6), strict=True):
         assert set(points(axes)) == {"BCE", "BoMD"}
         assert points(axes)["BoMD"] == pytest.approx([0.81 - share * labels for labels in (0, 0.2, 0.4, 0.6)])
-    row = where(made.numbers, method="bce", p_s=0.6, p_l=0.6)
+    row = where(made.numbers, method="bce", rows=0.6, labels=0.6)
     assert (row["test"], row["findings"]) == ("south", 2)
     assert sample(row["mean_auc"]).mean == pytest.approx(0.81 - 0.36)
     assert len(made.numbers.rows) == 2 * 10
@@ -394,7 +394,7 @@ def test_fewer_seeds_are_named() -> None:
     made = drawing("noise-curves", lambda config: (config.seed, noise_of(config)) != (2, (0.4, 0.4)))
     for method in ("bce", "bomd", "nvum"):
         assert f"{method} at (0.4, 0.4) seed 2" in made.caption
-    cell = where(made.numbers, method="bomd", p_s=0.4, p_l=0.4)["mean_auc"]
+    cell = where(made.numbers, method="bomd", rows=0.4, labels=0.4)["mean_auc"]
     assert (cell.done, cell.wanted) == (2, 3)
 
 
