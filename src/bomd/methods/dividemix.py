@@ -39,6 +39,7 @@ class DivideMix(Method):
 
     networks = 2
     views = 2
+    mixes = True
 
     def __init__(
         self,

@@ -13,16 +13,21 @@ FEW = 32  # rows of a tile that also keeps sums
 PROGRAMS = 1056  # that share the rows of a reduction: eight for each multiprocessor of a large GPU
 
 
-def statistics(matrix: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+def statistics(matrix: Tensor, weight: Tensor | None, bias: Tensor | None, together, eps: float) -> Tensor:
     """(5, C) mean, variance, inverse deviation, factor and shift of each column."""
     rows, columns = matrix.shape
     partial, grid, width = _partial(matrix)
     _moments[grid](matrix, partial, rows, columns, matrix.stride(0), grid[0], FEW, width, num_warps=4)
-    found = torch.empty((5, columns), device=matrix.device)
-    _finish_moments[(triton.cdiv(columns, 32),)](
-        partial, matrix, weight if weight is not None else found, bias if bias is not None else found, found,
-        rows, columns, grid[0], eps, weight is not None, bias is not None, 64, 32, num_warps=4,
-    )  # fmt: skip
+    found, finish = torch.empty((5, columns), device=matrix.device), (triton.cdiv(columns, 32),)
+    given = [part if part is not None else found for part in (weight, bias)]
+    kinds = (weight is not None, bias is not None)
+    _finish_moments[finish](partial, matrix, *given, found, rows, columns, grid[0], eps, *kinds, 64, 32, num_warps=4)
+    if together is not None:
+        every = together.gather(found[:2])
+        world, ranks = len(every), triton.next_power_of_2(len(every))
+        _join_moments[finish](
+            every, *given, found, together.images, columns, world, eps, *kinds, ranks, 32, num_warps=1
+        )
     return found
 
 
@@ -58,7 +63,7 @@ def back_through_scale(gradient, matrix, factor, shift, into, add, averaged) -> 
     return sums[0], sums[1]
 
 
-def back_through_norm(gradient, matrix, norm, weight, bias, normalised, total) -> tuple[Tensor, Tensor, Tensor]:
+def back_through_norm(gradient, matrix, norm, weight, bias, normalised, together) -> tuple[Tensor, Tensor, Tensor]:
     rows, columns = matrix.shape
     partial, grid, width = _partial(matrix)
     mean, inverse, masked = norm.table[0], norm.table[2], weight is not None
@@ -69,7 +74,7 @@ def back_through_norm(gradient, matrix, norm, weight, bias, normalised, total) -
         masked, normalised, FEW, width, num_warps=4,
     )  # fmt: skip
     sums = _summed(partial)
-    everywhere = sums if total is None else total(sums.clone())
+    everywhere = sums if together is None else together.total(sums)
     out = torch.empty((rows, columns), dtype=matrix.dtype, device=matrix.device)
     grid, width = _tiles(rows, columns)
     _back_through_norm[grid](
@@ -259,6 +264,30 @@ def _finish_moments(
     moved = tl.sum(total, 0) / rows
     variance = tl.maximum(tl.sum(squares, 0) / rows - moved * moved, 0.0)
     mean = tl.load(matrix + column, mask=here, other=0.0).to(tl.float32) + moved
+    _write(found, mean, variance, weight, bias, column, columns, eps, WEIGHTED, BIASED)
+
+
+@triton.jit
+def _join_moments(
+    every, weight, bias, found, images, columns, world, eps,
+    WEIGHTED: tl.constexpr, BIASED: tl.constexpr, RANKS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Shares of the images are as `spread.own_part` cuts them; that of a process alone is 1 to the last digit."""
+    rank, column = tl.arange(0, RANKS), tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
+    inside = (rank < world)[:, None] & (column < columns)[None, :]
+    own = (rank + 1) * images // world - rank * images // world
+    share = tl.where(own == images, 1.0, own / images)[:, None]
+    place = every + 2 * rank[:, None] * columns + column[None, :]
+    means = tl.load(place, mask=inside, other=0.0)
+    mean = tl.sum(share * means, 0)
+    away = tl.where(inside, means - mean[None, :], 0.0)
+    variance = tl.sum(share * (tl.load(place + columns, mask=inside, other=0.0) + away * away), 0)
+    _write(found, mean, variance, weight, bias, column, columns, eps, WEIGHTED, BIASED)
+
+
+@triton.jit
+def _write(found, mean, variance, weight, bias, column, columns, eps, WEIGHTED: tl.constexpr, BIASED: tl.constexpr):
+    here = column < columns
     inverse = 1 / tl.sqrt(variance + eps)
     factor = inverse
     if WEIGHTED:
