@@ -71,7 +71,7 @@ def run(folder: Path, method: str, count: int) -> Path:
         [*start, "bomd.cli", "run", str(recipe), "--runs", str(folder / "runs")],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -151,6 +151,14 @@ def test_averaged_gradients_lie_as_their_weights_do(tmp_path: Path) -> None:
     assert after[0].untyped_storage().data_ptr() == after[1].untyped_storage().data_ptr()
 
 
+def test_rows_are_filled_in_place(tmp_path: Path) -> None:
+    with group_of_one(tmp_path):
+        together, rows = spread.Together(), torch.arange(6.0).view(2, 3)
+        assert together.fill(rows).data_ptr() == rows.data_ptr()
+        assert together.gather(rows).tolist() == [rows.tolist()]
+        assert together.total(rows).tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
 def test_whoever_mixes_images_has_to_say_so(tmp_path: Path) -> None:
     assert DivideMix.mixes
     with group_of_one(tmp_path):
@@ -204,7 +212,7 @@ def test_each_of_two_processes_reads_its_share_and_learns_the_same(tmp_path: Pat
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"] if count > 1 else []
         command = [sys.executable, *launcher, str(tmp_path / "script.py"), str(tmp_path)]
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"}
+            command, capture_output=True, text=True, timeout=900, env={**os.environ, "OMP_NUM_THREADS": "1"}
         )
         assert done.returncode == 0, done.stderr[-3000:]
     one, first, second = (json.loads((tmp_path / name).read_text()) for name in ("1-0.json", "2-0.json", "2-1.json"))

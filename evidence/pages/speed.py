@@ -1,4 +1,5 @@
-"""Write docs/speed.md from results/speed.csv; every number on the page comes from there.
+"""Write docs/speed.md from results/speed.csv and, where it is there, results/several-gpus.csv; every number on the page
+comes from there.
 
 python -m evidence.pages.speed
 """
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from bomd.files import write_text
 from evidence import DOCS, RESULTS
+from evidence.pages import several_gpus
 
 PAGE, TIMINGS = DOCS / "speed.md", RESULTS / "speed.csv"
 
@@ -41,7 +43,7 @@ WAYS = """## What makes it fast
 
 `torch.compile` is not used: the kernels are ready in seconds, for any batch size. What it would give is not in the table.
 
-Under several processes steps are not recorded, and the kernels add up their sums over processes.
+Under several processes a step is recorded with its exchanges, and the kernels join the statistics of all.
 
 On a CPU, threads sleep while they wait for one another, since on a machine that is shared spinning ones keep each other
 from work, and there are as many as cores that may be used: the command line sets `OMP_WAIT_POLICY=PASSIVE` and
@@ -50,9 +52,10 @@ cores than there are. `bomd audit` times its network with fewer threads as well,
 
 MANY = """## Several GPUs, several machines
 
-The same recipe, started by PyTorch's launcher. The batch is that of the recipe: it is divided among the processes, which
-gather the outputs, so that losses, memories of single images, flags and metrics are those of one process (a test
-compares them in float64). The run directory must be on a disk that all machines see.
+The same recipe, started by PyTorch's launcher. The batch is that of the recipe: each process reads and augments its
+share of it, and all gather the outputs, so that losses, memories of single images, flags and metrics are those of one
+process (a test compares them in float64). Methods that mix images exchange these as well. The run directory must be on a
+disk that all machines see.
 
 ```
 torchrun --nproc-per-node 8 -m bomd.cli run nih --set fit.batch=512              # one machine with 8 GPUs
@@ -66,8 +69,8 @@ srun torchrun --nnodes $SLURM_NNODES --nproc-per-node 8 --rdzv-id $SLURM_JOB_ID 
      -m bomd.cli run nih --runs /shared/runs --set fit.batch=2048
 ```
 
-`device.whole_batch_norm = false` lets every process normalise by its own images, as is usual: a little faster, and no
-longer the result of one process. Only two processes on a CPU have been tried; several GPUs have not."""
+`device.whole_batch_norm = false` lets every process normalise by its own images, as is usual: faster, and no longer the
+result of one process."""
 
 
 def main() -> None:
@@ -90,7 +93,8 @@ def page(rows: Sequence[Row]) -> str:
         parts.append("\n".join(f"- {row['item']}: {row['remark']}." for row in own if row["remark"]))
         floors = sorted({row["floor_is"] for row in own if row["floor_is"]})
         parts.append("\n".join(f"- Floor: {floor}." for floor in floors))
-    return "\n\n".join([*(part for part in parts if part), WAYS, MANY.replace("\\\\", "\\")]) + "\n"
+    counted = several_gpus.section(*several_gpus.step_alone(rows))
+    return "\n\n".join([*(part for part in parts if part), WAYS, MANY.replace("\\\\", "\\"), counted]) + "\n"
 
 
 def table(rows: Iterable[Row], *, absolute: bool) -> str:

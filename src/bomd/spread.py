@@ -40,13 +40,6 @@ def gather(own: Tensor, count: int) -> Tensor:
     return cast(Tensor, _Gather.apply(own, count))  # type: ignore[no-untyped-call]
 
 
-def total(values: Tensor) -> Tensor:
-    """The sum over all processes, without gradients."""
-    values = values.clone(memory_format=torch.contiguous_format)
-    distributed.all_reduce(values)
-    return values
-
-
 def average_gradients(weights: Sequence[nn.Parameter]) -> None:
     """Give every process the mean of all gradients, in one exchange; they become parts of one tensor."""
     gradients = {weight: weight.grad for weight in weights if weight.grad is not None}
@@ -71,6 +64,16 @@ class Together:
         self.images = 0
 
     @property
+    def count(self) -> int:
+        """How many processes there are."""
+        return processes.count()
+
+    @property
+    def rank(self) -> int:
+        """This process's number."""
+        return processes.rank()
+
+    @property
     def shares(self) -> list[float]:
         """Of the images, by process."""
         return [size / self.images for size in part_sizes(self.images)]
@@ -81,11 +84,17 @@ class Together:
 
     def gather(self, values: Tensor) -> Tensor:
         """(processes, ...) the values of each, without gradients."""
-        return _side_by_side(values).view(processes.count(), *values.shape)
+        return _side_by_side(values[None])
+
+    def fill(self, rows: Tensor) -> Tensor:
+        """Add the other processes' rows to rows of which this process has written its own part."""
+        _all_gather(rows, rows.chunk(self.count)[self.rank])
+        return rows
 
     def total(self, values: Tensor) -> Tensor:
-        """The sum of all."""
-        return total(values)
+        """Add up over all processes, in place."""
+        distributed.all_reduce(values)
+        return values
 
 
 class _Gather(torch.autograd.Function):
@@ -110,6 +119,10 @@ class _Gather(torch.autograd.Function):
 def _side_by_side(own: Tensor) -> Tensor:
     """The rows of all processes one after the other; every process has as many."""
     every = own.new_empty((processes.count() * len(own), *own.shape[1:]))
-    newer = hasattr(distributed, "all_gather_single")  # the name since PyTorch 2.13, which deprecates the other
-    (distributed.all_gather_single if newer else distributed.all_gather_into_tensor)(every, own.contiguous())
+    _all_gather(every, own.contiguous())
     return every
+
+
+def _all_gather(every: Tensor, own: Tensor) -> None:
+    newer = hasattr(distributed, "all_gather_single")  # the name since PyTorch 2.13, which deprecates the other
+    (distributed.all_gather_single if newer else distributed.all_gather_into_tensor)(every, own)

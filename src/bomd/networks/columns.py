@@ -172,7 +172,7 @@ def back_through_norm(
     normal = matrix if normalised else (matrix - mean) * inverse
     passed = gradient if weight is None or bias is None else gradient * (normal * weight + bias > 0)
     sums = torch.stack([(passed * normal).sum(dim=0), passed.sum(dim=0)])
-    means = (sums if together is None else together.total(sums)) / norm.count
+    means = (sums if together is None else together.total(sums.clone())) / norm.count
     steepness = inverse if weight is None else inverse * weight
     moved = steepness * (passed - means[1] - normal * means[0])
     return moved.to(matrix.dtype), sums[0], sums[1]
