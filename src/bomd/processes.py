@@ -20,6 +20,11 @@ def count() -> int:
     return int(os.environ["WORLD_SIZE"]) if joined() else 1
 
 
+def beside() -> int:
+    """How many of them are on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if joined() else 1
+
+
 def rank() -> int:
     """This process's number, from 0."""
     return int(os.environ["RANK"]) if count() > 1 else 0
