@@ -82,7 +82,7 @@ print(time.perf_counter() - began)
 @pytest.mark.slow
 @pytest.mark.skipif(threads.cores() < 2, reason="one thread waits for no other")
 def test_on_a_busy_machine_training_slows_in_proportion() -> None:
-    """With two other programs for each core a third of the time is left; threads that spin take tens of times as long."""
+    """With two other programs for each core a third of the time is left; threads that spin take ten times as long."""
     kept = {name: value for name, value in os.environ.items() if name not in threads.settings(1)}
 
     def seconds(others: int) -> float:

@@ -388,7 +388,7 @@ def test_runs_of_a_benchmark_that_fail_at_their_end_keep_what_they_have_trained(
     assert all("No space left" in reason for reason in outcome.failed.values())
 
     def trained() -> dict[Path, int]:
-        return {path: path.stat().st_mtime_ns for path in (tmp_path / "stages").glob("classifier-*/finished.json")}
+        return {path: path.stat().st_mtime_ns for path in (tmp_path / "stages").glob("classifier-*/checkpoint.pt")}
 
     before = trained()
     assert len(before) == 2
