@@ -34,18 +34,19 @@ from bomd.networks.whole_norm import WholeBatchNorm
 from tests.methods.test_methods import NoCopies, NoWaiting
 
 EXACT = DeviceSettings(accelerator="cpu", precision="64-true")
+OWN_DEVICE = DeviceSettings(accelerator="cpu")
 OWN_NORMS = DeviceSettings(accelerator="cpu", whole_batch_norm=False)
 SETTINGS = FitSettings(backbone="small", weights="none", epochs=2, batch=5, rate=2e-3, betas=(0.9, 0.999), eps=1e-8)
 
 
 @contextmanager
-def group_of_one(folder: Path) -> Iterator[None]:
+def group_of_one(folder: Path, backend: str = "gloo") -> Iterator[None]:
     """As `torchrun --nproc-per-node 1` would start it."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0"}.items():
             patch.setenv(name, value)
         store = distributed.FileStore(str(folder / "group"), 1)
-        distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+        distributed.init_process_group(backend, store=store, rank=0, world_size=1)
         try:
             yield
         finally:
@@ -61,10 +62,11 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Images:
     return Images(store, table.ids, torch.device("cpu"))
 
 
-def train(images: Images, folder: Path, device: DeviceSettings) -> tuple[Network, list[float]]:
-    targets = phantom.read(count=12).values
+def train(images: Images, folder: Path, settings: DeviceSettings) -> tuple[Network, list[float]]:
+    targets, device = phantom.read(count=12).values, make_fabric(settings)
+    images = Images(images._store, images.ids, device.device)
     (network,), history = fit(
-        Method(), images, targets, SETTINGS, outputs=14, fabric=make_fabric(device), seed=0, directory=folder, what="t"
+        Method(), images, targets, SETTINGS, outputs=14, fabric=device, seed=0, directory=folder, what="t"
     )
     return network, [record["loss"] for record in history]
 
@@ -106,11 +108,21 @@ def test_exchanged_norms_are_batch_norms(images: Images, tmp_path: Path) -> None
         torch.testing.assert_close(other, one, rtol=1e-7, atol=1e-9, msg=name)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_records_exchanges(images: Images, tmp_path: Path) -> None:
+    """The fourth step of each is recorded: three are taken before."""
+    gpu = DeviceSettings(accelerator="cuda", precision="32-true")
+    _, losses = train(images, tmp_path / "alone", gpu)
+    with group_of_one(tmp_path, "nccl"):
+        _, again = train(images, tmp_path / "joined", gpu)
+    assert again == pytest.approx(losses, rel=1e-3)
+
+
 @pytest.mark.parametrize("backbone", ["small", "densenet121"])
 def test_a_recording_can_hold_every_exchange(backbone: str, tmp_path: Path) -> None:
     """Forward and backward through the norms, the gathered features and the averaged gradients."""
     with group_of_one(tmp_path):
-        network = build(backbone, 3, weights="none", seed=0).place(make_fabric(DeviceSettings(accelerator="cpu")))
+        network = build(backbone, 3, weights="none", seed=0).place(make_fabric(OWN_DEVICE))
         if isinstance(network.trunk, DenseNet121):
             network.trunk.share = True  # the formulas of the kernels
         network.batch, views = 4, torch.randn((4, network.channels, 32, 32))
@@ -127,7 +139,7 @@ def test_dense_blocks_in_a_group_of_one_are_those_of_no_group(tmp_path: Path) ->
     views, found = torch.randn((2, 3, 32, 32), generator=torch.Generator().manual_seed(0)), []
     for joined in (False, True):
         with group_of_one(tmp_path) if joined else nullcontext():
-            network = build("densenet121", 3, weights="none", seed=0).place(make_fabric(DeviceSettings()))
+            network = build("densenet121", 3, weights="none", seed=0).place(make_fabric(OWN_DEVICE))
             assert isinstance(network.trunk, DenseNet121)
             network.trunk.share = True
             logits = network(views)
@@ -162,7 +174,7 @@ def test_rows_are_filled_in_place(tmp_path: Path) -> None:
 def test_whoever_mixes_images_has_to_say_so(tmp_path: Path) -> None:
     assert DivideMix.mixes
     with group_of_one(tmp_path):
-        network = build("small", 3, weights="none", seed=0).place(make_fabric(DeviceSettings(accelerator="cpu")))
+        network = build("small", 3, weights="none", seed=0).place(make_fabric(OWN_DEVICE))
         network.batch = 4
         with pytest.raises(ValueError, match="mixes = True"):
             network(torch.randn(8, 1, 32, 32))
