@@ -7,5 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bomd import threads
+
+threads.settle()  # before any part of it loads PyTorch
+
 ROOT = Path(__file__).parents[1]
 RESULTS, DOCS = ROOT / "results", ROOT / "docs"

@@ -10,7 +10,20 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "bomd"
 ROOMS = [
-    ("errors", "files", "outside", "processes", "progress", "saved", "seeds", "tables", "threads", "typed", "version"),
+    (
+        "errors",
+        "files",
+        "outside",
+        "processes",
+        "progress",
+        "saved",
+        "seeds",
+        "spread",
+        "tables",
+        "threads",
+        "typed",
+        "version",
+    ),
     ("config", "runs", "sources", "recipes"),
     ("data",),
     ("networks",),

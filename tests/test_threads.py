@@ -43,6 +43,65 @@ def test_python_settles_them_where_it_still_can() -> None:
     assert asked(f"import bomd; bomd.nearest_images\n{LOOK}") == ["PASSIVE", str(threads.cores()), True]
 
 
+def test_parts_of_the_evidence_settle_them_as_well() -> None:
+    """Nothing there goes through the command line."""
+    assert asked(f"import evidence\n{LOOK}") == ["PASSIVE", str(threads.cores()), False]
+
+
+@pytest.mark.parametrize(("beside", "expected"), [("1", "8"), ("4", "2"), ("16", "1")])
+def test_processes_of_one_machine_divide_its_cores(beside: str, expected: str) -> None:
+    """Of MKL, too, whose number PyTorch's launcher leaves alone."""
+    script = (
+        "import json, os; from bomd import threads; threads.cores = lambda: 8; threads.settle();"
+        "print(json.dumps([os.environ[name] for name in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS')]))"
+    )
+    group = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "32", "RANK": "0", "LOCAL_WORLD_SIZE": beside}
+    assert asked(script, **group) == [expected, expected]
+    assert asked(script, **group, OMP_NUM_THREADS="1") == ["1", expected]
+    assert asked(script, LOCAL_WORLD_SIZE="4") == ["8", "8"]  # a cluster's own
+
+
+BUSY = """
+import sys, time
+from bomd import threads
+threads.settle()
+import torch
+torch.set_num_threads(threads.cores())
+network = torch.nn.Sequential(*(torch.nn.Conv2d(16, 16, 3, padding=1) for _ in range(8)))
+images = torch.randn(8, 16, 24, 24)
+for _ in range(5):
+    network(images).sum().backward()
+input()
+began = time.perf_counter()
+for _ in range(60):
+    network(images).sum().backward()
+print(time.perf_counter() - began)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(threads.cores() < 2, reason="one thread waits for no other")
+def test_on_a_busy_machine_training_slows_in_proportion() -> None:
+    """With two other programs for each core a third of the time is left; threads that spin take ten times as long."""
+    kept = {name: value for name, value in os.environ.items() if name not in threads.settings(1)}
+
+    def seconds(others: int) -> float:
+        burning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(others)]
+        try:
+            return min(float(line) for line in (timed(), timed()))
+        finally:
+            for process in burning:
+                process.kill()
+                process.wait()
+
+    def timed() -> str:
+        return subprocess.run(
+            [sys.executable, "-c", BUSY], input="\n", capture_output=True, text=True, check=True, env=kept
+        ).stdout
+
+    assert seconds(2 * threads.cores()) < 10 * seconds(0)
+
+
 def test_what_would_not_be_noticed_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", sys)
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)

@@ -1,4 +1,5 @@
-"""Write docs/speed.md from results/speed.csv; every number on the page comes from there.
+"""Write docs/speed.md from results/speed.csv and, where it is there, results/several-gpus.csv; every number on the page
+comes from there.
 
 python -m evidence.pages.speed
 """
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from bomd.files import write_text
 from evidence import DOCS, RESULTS
+from evidence.pages import several_gpus
 
 PAGE, TIMINGS = DOCS / "speed.md", RESULTS / "speed.csv"
 
@@ -52,7 +54,8 @@ def page(rows: Sequence[Row]) -> str:
         parts.append("\n".join(f"- {row['item']}: {row['remark']}." for row in own if row["remark"]))
         floors = sorted({row["floor_is"] for row in own if row["floor_is"]})
         parts.append("\n".join(f"- Floor: {floor}." for floor in floors))
-    return "\n\n".join([*(part for part in parts if part), WAYS]) + "\n"
+    counted = several_gpus.section(*several_gpus.step_alone(rows))
+    return "\n\n".join([*(part for part in parts if part), WAYS, counted]) + "\n"
 
 
 def table(rows: Iterable[Row], *, absolute: bool) -> str:

@@ -10,9 +10,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+def joined() -> bool:
+    """Whether `torchrun` started this process, maybe as the only one of a group, so that steps exchange gradients."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
 def count() -> int:
     """How many processes share the run; clusters set WORLD_SIZE for purposes of their own, too."""
-    return int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+    return int(os.environ["WORLD_SIZE"]) if joined() else 1
+
+
+def beside() -> int:
+    """How many of them are on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if joined() else 1
 
 
 def rank() -> int:

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from bomd import processes
+
 SHARE = "BOMD_CORES"  # cores that a process may use, where several share a machine by agreement
 WAITING = {
     "OMP_WAIT_POLICY": "PASSIVE",  # GNU's OpenMP, which PyTorch comes with
@@ -32,9 +34,12 @@ def cores() -> int:
 
 
 def settle() -> None:
-    """Set how threads wait and how many there are, unless somebody has, or PyTorch is loaded and would not notice."""
+    """Set how threads wait and how many there are, unless somebody has, or PyTorch is loaded and would not notice.
+
+    Processes that `torchrun` started side by side divide the cores.
+    """
     if "torch" not in sys.modules:
-        for name, value in settings(cores()).items():
+        for name, value in settings(cores() // processes.beside()).items():
             os.environ.setdefault(name, value)
 
 

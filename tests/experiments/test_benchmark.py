@@ -332,7 +332,6 @@ class TestRunAll:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_runs_in_workers_equal_a_run_in_this_process(tmp_path: Path) -> None:
     """And one that cannot work is told by its one line, also by a real worker."""
     configs = [tiny("bce", 0), tiny("bce", 1), tiny("bomd", 0, bomd={"neighbours": 500})]
@@ -369,6 +368,32 @@ def test_a_run_that_fails_at_its_end_keeps_what_it_has_trained(tmp_path: Path, m
     monkeypatch.setattr(experiment.model, "save", save)
     assert experiment.run(config, tmp_path).finished
     assert len(steps) == config.fit.epochs
+
+
+# A worker whose disk is full when the model is saved, after the training.
+FULL_DISK = """
+from bomd.experiments import experiment, workers
+def fails(*given, **more):
+    raise OSError(28, "No space left on device", "model")
+experiment.model.save = fails
+workers.main()
+"""
+
+
+@pytest.mark.slow
+def test_runs_of_a_benchmark_that_fail_at_their_end_keep_what_they_have_trained(tmp_path: Path) -> None:
+    configs = [tiny("bce", seed) for seed in (0, 1)]
+    outcome = run_all(configs, tmp_path, 2, command=(sys.executable, "-c", FULL_DISK))
+    assert len(outcome.failed) == 2
+    assert all("No space left" in reason for reason in outcome.failed.values())
+
+    def trained() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in (tmp_path / "stages").glob("classifier-*/checkpoint.pt")}
+
+    before = trained()
+    assert len(before) == 2
+    assert len(run_all(configs, tmp_path, 2).done) == 2
+    assert trained() == before
 
 
 def test_peak_memory_is_that_of_one_run(tmp_path: Path) -> None:

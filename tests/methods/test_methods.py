@@ -415,7 +415,7 @@ class NoWaiting(TorchDispatchMode):
 class NoCopies(TorchFunctionMode):
     """Refuses what moves values between the host and the device."""
 
-    refused = (Tensor.tolist, Tensor.numpy, Tensor.cpu, torch.tensor, torch.from_numpy)
+    refused = (Tensor.tolist, Tensor.numpy, Tensor.cpu, Tensor.new_tensor, torch.tensor, torch.from_numpy)
 
     def __torch_function__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         if function in self.refused or (function is torch.as_tensor and not isinstance(args[0], Tensor)):

@@ -7,7 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bomd import processes
 from bomd.networks import columns
+from bomd.spread import Together, part_sizes
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SHAPES = [(2, 6, 4, 5), (3, 7, 5, 40), (1, 9, 10, 96)]  # batch, height, width, channels; odd sides and odd channels
@@ -113,32 +115,53 @@ def test_largest_of_nine_and_its_derivative(way: str, shape: tuple[int, int, int
     )
 
 
-def test_sums_over_processes_are_those_of_the_whole(way: str) -> None:
-    """Two halves that exchange their sums give what the whole gives."""
-    maps, weight, bias, slope = draw((4, 6, 4, 8))
+class Answered(Together):
+    """Processes of which each has said already what it will be asked for."""
+
+    def __init__(self, images: int, said: list[Tensor]) -> None:
+        super().__init__()
+        self.images, self.said = images, torch.stack(said)
+
+    def gather(self, values: Tensor) -> Tensor:
+        torch.testing.assert_close(values, self.said[processes.rank()])
+        return self.said
+
+    def fill(self, rows: Tensor) -> Tensor:
+        own = rows.view_as(self.said)[self.rank]
+        return rows.copy_(self.gather(own).view_as(rows))
+
+    def total(self, values: Tensor) -> Tensor:
+        return values.copy_(self.gather(values).sum(0))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_statistics_of_several_processes_are_those_of_the_whole(
+    way: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five images over one, two and three processes, of which some have an image more than others."""
+    maps, weight, bias, slope = draw((5, 6, 4, 40))
     whole = columns.statistics(columns.rows_of(maps), weight, bias)
-    halves = [columns.rows_of(part) for part in maps.chunk(2)]
-    exact = [half.float() for half in halves]
-    answers = {
-        0: torch.cat([torch.tensor([96.0], device=DEVICE), sum(half.sum(0) for half in exact)]),
-        1: sum((half - whole.table[0]).square().sum(0) for half in exact),
-    }
-    for half in halves:
-        calls = iter(range(2))
-        norm = columns.statistics(half, weight, bias, lambda _, calls=calls: answers[next(calls)])
-        assert norm.count == 96
-        torch.testing.assert_close(norm.table, whole.table)
     moved, _, _ = columns.back_through_norm(columns.rows_of(slope), columns.rows_of(maps), whole, weight, bias)
-    parts = [columns.rows_of(part) for part in slope.chunk(2)]
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    monkeypatch.setenv("WORLD_SIZE", str(count))
+    own, slopes = (
+        [columns.rows_of(part) for part in torch.split(maps_of_all, part_sizes(5))] for maps_of_all in (maps, slope)
+    )
+    alone = [columns.statistics(part, None, None).table[:2] for part in own]
     sums = [
-        torch.stack(columns.back_through_norm(part, half, whole, weight, bias)[1:])
-        for part, half in zip(parts, halves, strict=True)
+        torch.stack(columns.back_through_norm(gradient, part, whole, weight, bias)[1:])
+        for gradient, part in zip(slopes, own, strict=True)
     ]
-    total = sums[0] + sums[1]
-    again = [
-        columns.back_through_norm(part, half, whole, weight, bias, total=lambda _: total)[0]
-        for part, half in zip(parts, halves, strict=True)
-    ]
+    again = []
+    for rank in range(count):
+        monkeypatch.setenv("RANK", str(rank))
+        norm = columns.statistics(own[rank], weight, bias, Answered(5, alone))
+        assert norm.count == whole.count == 120
+        torch.testing.assert_close(norm.table, whole.table)
+        if count == 1:
+            assert torch.equal(norm.table, whole.table)
+        together = Answered(5, sums)
+        again.append(columns.back_through_norm(slopes[rank], own[rank], whole, weight, bias, together=together)[0])
     torch.testing.assert_close(torch.cat(again), moved)
 
 

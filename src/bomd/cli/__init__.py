@@ -276,7 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         progress.enable()
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        if processes.count() > 1 and given[:1] != ["run"]:
+        if processes.joined() and given[:1] != ["run"]:
             raise InputError("Only `run` can be started by torchrun; other commands are for one process.")
         code = app(args=given, standalone_mode=False)
     except InputError as error:

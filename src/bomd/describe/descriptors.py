@@ -12,13 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bomd import processes, progress
+from bomd import processes, progress, spread
 from bomd.data.batches import Images
 from bomd.describe.labelspace import LabelSpace
 from bomd.describe.ranking import Weighting, ranking_loss
 from bomd.files import read_array, replacing
 from bomd.learn.engine import Batch, Learner, prepare
-from bomd.networks import spread
 from bomd.networks.backbone import Network
 from bomd.tables import Descriptors
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bomd import processes, progress
+from bomd import processes, progress, spread
 from bomd.config import FitSettings
 from bomd.data.augment import Motion, draw
 from bomd.data.batches import Images
@@ -26,7 +27,6 @@ from bomd.errors import InputError
 from bomd.learn import checkpoint
 from bomd.learn.learner import Batch, History, Learner, Predict, Score, prepare
 from bomd.learn.steps import Epoch, Steps
-from bomd.networks import spread
 from bomd.networks.backbone import Network
 from bomd.networks.device import Device, make_fabric
 from bomd.seeds import derive
@@ -86,7 +86,7 @@ def fit(
     def score_table(score: Score | None = None) -> Tensor:
         return predict(learner, networks, images, score=score)
 
-    with progress.bar(what, settings.epochs * count) as advance:
+    with progress.bar(what, settings.epochs * count) as advance, closing(runner):
         advance(len(history) * count)
         for epoch in range(len(history), settings.epochs):
             began, shown = time.perf_counter(), sum(network.shown for network in networks)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from bomd import spread
 from bomd.config import FitSettings
 from bomd.data.augment import Motion, move
 from bomd.data.batches import normalise
@@ -36,9 +37,10 @@ class Batch:
     Attributes:
         index: (B) rows of the training table, for methods that remember each image.
         targets: (B, C) what to learn.
-        pixels: (B, H, W) uint8 as stored, or (B, H, W, 3) in colour.
+        pixels: (B, H, W) uint8 as stored, or (B, H, W, 3) in colour; of several processes each has its share.
         channels: Of the images that networks expect.
         motions: How to augment each view, as many as the learner's `views`; None leaves images as they are.
+        gathers: Whether a view has the images of all processes, where each has the pixels and motions of its share.
     """
 
     index: Tensor
@@ -46,17 +48,23 @@ class Batch:
     pixels: Tensor
     channels: int
     motions: Sequence[Motion] | None = None
+    gathers: bool = False
     _given: list[int] = field(default_factory=lambda: [0], repr=False)
 
     def view(self) -> Tensor:
-        """(B, channels, H, W) a newly augmented and normalised view; each call returns another."""
-        if self.motions is None:
-            return prepare(self.pixels.float(), self.channels)
+        """(B, channels, H, W) a newly augmented and normalised view; each call returns another.
+
+        Of several processes each gets its share of the images, which networks know about, unless the learner `mixes`.
+        """
+        moved = self.pixels.float() if self.motions is None else move(self.pixels, self._next(self.motions))
+        return prepare(spread.gather(moved, len(self.index)) if self.gathers else moved, self.channels)
+
+    def _next(self, motions: Sequence[Motion]) -> Motion:
         number = self._given[0]
-        if number == len(self.motions):
+        if number == len(motions):
             raise ValueError(f"The step asks for more than {number} views: set `views` of the learner.")
         self._given[0] += 1
-        return prepare(move(self.pixels, self.motions[number]), self.channels)
+        return motions[number]
 
 
 class Learner:
@@ -65,6 +73,7 @@ class Learner:
     Attributes:
         networks: How many networks `build` makes.
         views: How many augmented views of a batch `step` asks for.
+        mixes: Whether `step` computes with images before a network sees them; several processes then exchange them.
         recordable: Whether `step` and `after_step` are operations on tensors alone, so that a GPU can record them
             once and replay them: no branch on a tensor's value, no `.item()`, no shape that depends on values, no
             random numbers but PyTorch's. Python values that they read may change between epochs only, and `phase`
@@ -73,6 +82,7 @@ class Learner:
 
     networks = 1
     views = 1
+    mixes = False
     recordable = True
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:

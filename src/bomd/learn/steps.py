@@ -2,7 +2,8 @@
 
 A step of a small batch is thousands of kernels, and telling the GPU about each takes longer than some of them run. A
 recorded step is told with one call. What changes from step to step (rows, pixels, motions, learning rate) is copied
-into the tensors that the recording reads.
+into the tensors that the recording reads. Of several processes each reads and augments its share of every batch; what
+they exchange is part of the recording.
 """
 
 from __future__ import annotations
@@ -15,13 +16,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from bomd import processes
+from bomd import processes, spread
 from bomd.config import DeviceSettings, FitSettings
 from bomd.data.augment import Motion
 from bomd.data.batches import Images
 from bomd.errors import InputError
 from bomd.learn.learner import Batch, Learner
-from bomd.networks import spread
 from bomd.networks.backbone import Network
 
 PLAIN_STEPS = 3  # before a phase is recorded: libraries choose algorithms and the optimiser makes its state
@@ -77,8 +77,10 @@ class Steps:
             fused=device.fused and self._gpu,  # on a CPU it gains little
             capturable=self._gpu,
         )
-        self._record = self._gpu and device.graphs and learner.recordable and processes.count() == 1
-        self._stream = _new_stream(targets.device) if self._record else None
+        self._shared = processes.joined() and processes.count() <= self.batch
+        self._own = spread.own_part(self.batch) if self._shared else slice(0, self.batch)
+        record = self._gpu and device.graphs and learner.recordable
+        self._stream = _new_stream(targets.device) if record else None
         self._recording: _Recording | None = None
         self._plain = 0  # steps of the present phase so far
         self._phase: object = None
@@ -90,6 +92,10 @@ class Steps:
         for group in self.optimiser.param_groups:
             group["lr"] = self._rate
 
+    def close(self) -> None:
+        """Forget the recording: a group of processes cannot part while one holds its exchanges."""
+        self._recording = None
+
     def run(self, epoch: Epoch, advance: Callable[[], None]) -> tuple[float, int]:
         """Run all steps; return the mean loss and how many images went through the networks."""
         if epoch.phase != self._phase:
@@ -97,11 +103,16 @@ class Steps:
         self._loss.zero_()
         before, replayed = _shown(self.networks), 0
         waiting: deque[torch.cuda.Event] = deque()
+        batches = epoch.order.view(-1, self.batch)
+        own = batches[:, self._own]
+        for network in self.networks:
+            network.batch = self.batch if self._shared and not self.learner.mixes else 0
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream) if self._stream is not None else nullcontext():
-            for number, (index, pixels) in enumerate(self.images.iterate(epoch.order, self.batch)):
-                part = slice(number * self.batch, (number + 1) * self.batch)
+            read = self.images.iterate(own.flatten(), own.shape[1])
+            for number, (index, (_, pixels)) in enumerate(zip(batches.to(self.targets.device), read, strict=True)):
+                part = slice(number * self.batch + self._own.start, number * self.batch + self._own.stop)
                 motions = None if epoch.motions is None else [motion.take(part) for motion in epoch.motions]
                 self._set_rate(epoch.rates[number])
                 if self._stream is not None and self._recording is None and self._plain >= PLAIN_STEPS:
@@ -119,6 +130,8 @@ class Steps:
                 advance()
         if self._stream is not None:
             torch.cuda.current_stream().wait_stream(self._stream)
+        for network in self.networks:
+            network.batch = 0
         return float(self._loss) / len(epoch.rates), _shown(self.networks) - before + replayed
 
     def _set_rate(self, rate: float) -> None:
@@ -130,10 +143,12 @@ class Steps:
 
     def _step(self, index: Tensor, pixels: Tensor, motions: list[Motion] | None) -> None:
         channels = self.networks[0].channels
-        loss = self.learner.step(self.networks, Batch(index, self.targets[index], pixels, channels, motions))
+        gathers = self._shared and self.learner.mixes
+        batch = Batch(index, self.targets[index], pixels, channels, motions, gathers)
+        loss = self.learner.step(self.networks, batch)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        if processes.count() > 1:
+        if processes.joined():
             spread.average_gradients(self.weights)
         if self.settings.clip > 0:
             for network in self.networks:
@@ -167,7 +182,8 @@ class _Recording:
         own_index, own_pixels, *rest = self._inputs
         own_motions = None if motions is None else _motions(rest, motions)
         try:
-            with torch.cuda.graph(self._graph, stream=stream):
+            # What other threads do meanwhile is no concern of it: one reads images, one watches over exchanges.
+            with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
                 step(own_index, own_pixels, own_motions)
         except RuntimeError as error:
             raise InputError(

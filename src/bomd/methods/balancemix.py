@@ -39,6 +39,7 @@ class BalanceMix(Method):
     """
 
     views = 2
+    mixes = True
 
     def __init__(self, warmup: float = 0.5, mixing: float = 4.0, confident: float = 0.975) -> None:
         """Take the settings.

@@ -39,7 +39,8 @@ class Holding(Learner):
     def __init__(self, method: Method, confirmed: Tensor) -> None:
         """Take the method and the (N, C) labels that people decided on."""
         self.method, self.confirmed = method, confirmed
-        self.networks, self.views, self.recordable = method.networks, method.views, method.recordable
+        self.networks, self.views = method.networks, method.views
+        self.mixes, self.recordable = method.mixes, method.recordable
 
     def step(self, networks: Sequence[Network], batch: Batch) -> Tensor:
         confirmed = self.confirmed[batch.index]

@@ -39,6 +39,7 @@ class DivideMix(Method):
 
     networks = 2
     views = 2
+    mixes = True
 
     def __init__(
         self,
@@ -156,7 +157,7 @@ class DivideMix(Method):
         partner[order] = order.roll(1)
         share = torch.maximum(shares, 1 - shares)[:, None]
         mixed = torch.lerp(images[partner], images, share[:, :, None, None])
-        aim = torch.lerp(targets[partner], targets, share)
+        aim = torch.lerp(targets[partner], targets, share.to(targets.dtype))  # float64 where the network is
         logits = network(mixed)
         predicted = logits.sigmoid()
         entries = aim * F.softplus(-logits) + (1 - aim) * F.softplus(logits)

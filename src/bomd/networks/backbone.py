@@ -13,13 +13,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from bomd import outside, processes
+from bomd import outside, processes, spread
 from bomd.errors import InputError
-from bomd.networks import borrowed, spread
+from bomd.networks import borrowed
 from bomd.networks.dense import DenseNet121
 from bomd.networks.device import Device
 from bomd.networks.saved import is_made, is_saved, load_saved
 from bomd.networks.weights import load_densenet, load_efficientnet
+from bomd.networks.whole_norm import normalise_together
 
 
 class Network(nn.Module):
@@ -32,6 +33,7 @@ class Network(nn.Module):
         head: the linear layer from F features to the outputs.
         shown: images that went through it so far.
         frozen: whether the trunk stays as it came, in training too.
+        batch: images of the batch of which `features` is given this process's share; 0 where it is given all.
     """
 
     def __init__(self, name: str, trunk: nn.Module, channels: int, feature_size: int, outputs: int) -> None:
@@ -41,6 +43,8 @@ class Network(nn.Module):
         self.head: nn.Module = nn.Linear(feature_size, outputs)
         self.shown = 0
         self.frozen = False
+        self.batch = 0
+        self._together = spread.Together()
         self._precision: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     def freeze(self) -> Network:
@@ -61,13 +65,13 @@ class Network(nn.Module):
         if fabric.double:
             self.double()
         self._precision = fabric.autocast
-        together = processes.count() > 1 and fabric.settings.whole_batch_norm
-        if together:
-            spread.normalise_together(self.trunk)
+        together = self._together if processes.joined() and fabric.settings.whole_batch_norm else None
+        if together is not None:
+            normalise_together(self.trunk, together)
         for part in self.trunk.modules():  # a trunk may be made of trunks
             if isinstance(part, DenseNet121):
                 part.share = None if fabric.settings.kernels else False
-                part.total = spread.total if together else None
+                part.together = together
         return self
 
     def features(self, images: Tensor) -> Tensor:
@@ -75,12 +79,14 @@ class Network(nn.Module):
 
         In training each of several processes works on a share of the images, and all get all features.
         """
-        count = len(images)
+        count = self.batch or len(images)
         self.shown += count
-        shared = self.training and 1 < processes.count() <= count
-        images = (images[spread.own_part(count)] if shared else images).to(self.head_type)
+        shared = processes.joined() and (self.batch > 0 or (self.training and processes.count() <= count))
+        if shared and not self.batch:
+            images = images[spread.own_part(count)]
+        self._together.images = count if shared else 0
         with self._precision():
-            found = self.trunk(images.contiguous(memory_format=torch.channels_last))
+            found = self.trunk(images.to(self.head_type).contiguous(memory_format=torch.channels_last))
         found = found.to(self.head_type)
         return spread.gather(found, count) if shared else cast(Tensor, found)
 

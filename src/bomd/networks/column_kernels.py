@@ -13,16 +13,23 @@ FEW = 32  # rows of a tile that also keeps sums
 PROGRAMS = 1056  # that share the rows of a reduction: eight for each multiprocessor of a large GPU
 
 
-def statistics(matrix: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+def statistics(matrix: Tensor, weight: Tensor | None, bias: Tensor | None, together, eps: float) -> Tensor:
     """(5, C) mean, variance, inverse deviation, factor and shift of each column."""
     rows, columns = matrix.shape
     partial, grid, width = _partial(matrix)
     _moments[grid](matrix, partial, rows, columns, matrix.stride(0), grid[0], FEW, width, num_warps=4)
-    found = torch.empty((5, columns), device=matrix.device)
-    _finish_moments[(triton.cdiv(columns, 32),)](
-        partial, matrix, weight if weight is not None else found, bias if bias is not None else found, found,
-        rows, columns, grid[0], eps, weight is not None, bias is not None, 64, 32, num_warps=4,
-    )  # fmt: skip
+    # Mean and variance of each process, two rows for each, then what all have together; this one's are made in place.
+    world, rank = (0, 0) if together is None else (together.count, together.rank)
+    table, finish = torch.empty((2 * world + 5, columns), device=matrix.device), (triton.cdiv(columns, 32),)
+    own, found = table[2 * rank : 2 * rank + 5], table[2 * world :]
+    given = [part if part is not None else found for part in (weight, bias)]
+    kinds = (weight is not None, bias is not None)
+    _finish_moments[finish](partial, matrix, *given, own, rows, columns, grid[0], eps, *kinds, 64, 32, num_warps=4)
+    if together is not None:
+        every, ranks = together.fill(table[: 2 * world]), triton.next_power_of_2(world)
+        _join_moments[finish](
+            every, *given, found, together.images, columns, world, eps, *kinds, ranks, 32, num_warps=1
+        )
     return found
 
 
@@ -54,11 +61,11 @@ def back_through_scale(gradient, matrix, factor, shift, into, add, averaged) -> 
         gradient, matrix, into, factor, shift, partial, rows, columns, *strides, grid[0], high, wide,
         add, averaged is not None, FEW, width, num_warps=4,
     )  # fmt: skip
-    sums = _summed(partial)
+    sums = _summed(partial)[0]
     return sums[0], sums[1]
 
 
-def back_through_norm(gradient, matrix, norm, weight, bias, normalised, total) -> tuple[Tensor, Tensor, Tensor]:
+def back_through_norm(gradient, matrix, norm, weight, bias, normalised, together) -> tuple[Tensor, Tensor, Tensor]:
     rows, columns = matrix.shape
     partial, grid, width = _partial(matrix)
     mean, inverse, masked = norm.table[0], norm.table[2], weight is not None
@@ -68,15 +75,15 @@ def back_through_norm(gradient, matrix, norm, weight, bias, normalised, total) -
         gradient, matrix, mean, inverse, *given, partial, rows, columns, *strides, grid[0],
         masked, normalised, FEW, width, num_warps=4,
     )  # fmt: skip
-    sums = _summed(partial)
-    everywhere = sums if total is None else total(sums.clone())
+    sums = _summed(partial, copies=1 if together is None else 2)
+    everywhere = sums[0] if together is None else together.total(sums[1])
     out = torch.empty((rows, columns), dtype=matrix.dtype, device=matrix.device)
     grid, width = _tiles(rows, columns)
     _back_through_norm[grid](
         gradient, matrix, out, mean, inverse, *given, everywhere, 1 / norm.count, rows, columns, *strides,
         masked, normalised, ROWS, width, num_warps=4,
     )  # fmt: skip
-    return out, sums[0], sums[1]
+    return out, sums[0, 0], sums[0, 1]
 
 
 def scale_and_take_largest(matrix, factor, shift, shape) -> tuple[Tensor, Tensor]:
@@ -121,11 +128,11 @@ def _partial(matrix: Tensor) -> tuple[Tensor, tuple[int, int], int]:
     return torch.empty((2, programs, columns), device=matrix.device), (programs, blocks), width
 
 
-def _summed(partial: Tensor) -> Tensor:
-    """(2, C) sums over the programs that shared the rows."""
+def _summed(partial: Tensor, copies: int = 1) -> Tensor:
+    """(copies, 2, C) sums over the programs that shared the rows."""
     _, programs, columns = partial.shape
-    sums = torch.empty((2, columns), device=partial.device)
-    _finish_sums[(triton.cdiv(columns, 32), 2)](partial, sums, columns, programs, 64, 32, num_warps=4)
+    sums = torch.empty((copies, 2, columns), device=partial.device)
+    _finish_sums[(triton.cdiv(columns, 32), 2, copies)](partial, sums, columns, programs, 64, 32, num_warps=4)
     return sums
 
 
@@ -259,6 +266,30 @@ def _finish_moments(
     moved = tl.sum(total, 0) / rows
     variance = tl.maximum(tl.sum(squares, 0) / rows - moved * moved, 0.0)
     mean = tl.load(matrix + column, mask=here, other=0.0).to(tl.float32) + moved
+    _write(found, mean, variance, weight, bias, column, columns, eps, WEIGHTED, BIASED)
+
+
+@triton.jit
+def _join_moments(
+    every, weight, bias, found, images, columns, world, eps,
+    WEIGHTED: tl.constexpr, BIASED: tl.constexpr, RANKS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Shares of the images are as `spread.own_part` cuts them; that of a process alone is 1 to the last digit."""
+    rank, column = tl.arange(0, RANKS), tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
+    inside = (rank < world)[:, None] & (column < columns)[None, :]
+    own = (rank + 1) * images // world - rank * images // world
+    share = tl.where(own == images, 1.0, own / images)[:, None]
+    place = every + 2 * rank[:, None] * columns + column[None, :]
+    means = tl.load(place, mask=inside, other=0.0)
+    mean = tl.sum(share * means, 0)
+    away = tl.where(inside, means - mean[None, :], 0.0)
+    variance = tl.sum(share * (tl.load(place + columns, mask=inside, other=0.0) + away * away), 0)
+    _write(found, mean, variance, weight, bias, column, columns, eps, WEIGHTED, BIASED)
+
+
+@triton.jit
+def _write(found, mean, variance, weight, bias, column, columns, eps, WEIGHTED: tl.constexpr, BIASED: tl.constexpr):
+    here = column < columns
     inverse = 1 / tl.sqrt(variance + eps)
     factor = inverse
     if WEIGHTED:
@@ -282,7 +313,7 @@ def _finish_sums(partial, sums, columns, programs, ROWS: tl.constexpr, WIDTH: tl
         row = tl.program_id(1) * programs + start + tl.arange(0, ROWS)
         inside = (start + tl.arange(0, ROWS) < programs)[:, None] & here[None, :]
         total += tl.load(partial + row[:, None] * columns + column[None, :], mask=inside, other=0.0)
-    tl.store(sums + tl.program_id(1) * columns + column, tl.sum(total, 0), mask=here)
+    tl.store(sums + (2 * tl.program_id(2) + tl.program_id(1)) * columns + column, tl.sum(total, 0), mask=here)
 
 
 @triton.jit

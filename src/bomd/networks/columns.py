@@ -7,7 +7,6 @@ kernels are checked against. Matrices may be column slices of wider ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -18,8 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bomd.spread import Together
+
 EPS = 1e-5  # of every batch norm
-Total = Callable[[Tensor], Tensor]  # adds up sums over processes that share a batch
 
 
 @dataclass(frozen=True)
@@ -54,25 +54,27 @@ def _installed() -> bool:
     return find_spec("triton") is not None
 
 
-def _kernels(device: torch.device) -> Any | None:
-    """The module with the kernels where they can run; Triton is imported for nothing elsewhere."""
-    return import_module("bomd.networks.column_kernels") if available(device) else None
+def _kernels(matrix: Tensor) -> Any | None:
+    """The module with the kernels where they can run, in float32 inside; Triton is imported for nothing elsewhere."""
+    fast = available(matrix.device) and matrix.dtype != torch.float64
+    return import_module("bomd.networks.column_kernels") if fast else None
 
 
-def statistics(matrix: Tensor, weight: Tensor | None, bias: Tensor | None, total: Total | None = None) -> Norm:
-    """Mean and variance of each column of a (P, C) matrix, over all processes if `total` adds up over them."""
-    count = len(matrix)
-    kernels = _kernels(matrix.device)
-    if kernels is not None and total is None:
-        return Norm(kernels.statistics(matrix, weight, bias, EPS), count)
+def statistics(
+    matrix: Tensor, weight: Tensor | None, bias: Tensor | None, together: Together | None = None, eps: float = EPS
+) -> Norm:
+    """Mean and variance of each column of a (P, C) matrix, or of the rows of all processes that share a batch."""
+    count = len(matrix) if together is None else together.rows(len(matrix))
+    kernels = _kernels(matrix)
+    if kernels is not None:
+        return Norm(kernels.statistics(matrix, weight, bias, together, eps), count)
     exact = matrix if matrix.dtype == torch.float64 else matrix.float()
-    if total is None:
-        variance, mean = torch.var_mean(exact, dim=0, correction=0)
-    else:
-        sums = total(torch.cat([exact.new_full((1,), count), exact.sum(dim=0)]))
-        count, mean = int(sums[0]), sums[1:] / sums[0]
-        variance = total((exact - mean).square().sum(dim=0)) / count
-    inverse = torch.rsqrt(variance + EPS)
+    variance, mean = torch.var_mean(exact, dim=0, correction=0)
+    if together is not None:
+        parts = list(zip(together.shares, together.gather(torch.stack([mean, variance])), strict=True))
+        mean = torch.stack([share * part[0] for share, part in parts]).sum(0)
+        variance = torch.stack([share * (part[1] + (part[0] - mean).square()) for share, part in parts]).sum(0)
+    inverse = torch.rsqrt(variance + eps)
     factor = inverse if weight is None else inverse * weight
     shift = -mean * factor if bias is None else bias - mean * factor
     return Norm(torch.stack([mean, variance, inverse, factor, shift]), count)
@@ -82,7 +84,7 @@ def scale(matrix: Tensor, factor: Tensor, shift: Tensor, *, relu: bool = False, 
     """(P, C) matrix * factor + shift per column, cut off below zero if asked; written to `out` if that is given."""
     if out is None:
         out = torch.empty(matrix.shape, dtype=matrix.dtype, device=matrix.device)
-    kernels = _kernels(matrix.device)
+    kernels = _kernels(matrix)
     if kernels is not None:
         kernels.scale(matrix, factor, shift, relu, out)
         return out
@@ -96,7 +98,7 @@ def scale_and_average(matrix: Tensor, factor: Tensor, shift: Tensor, shape: tupl
     Args:
         shape: Batch, height and width that the rows of the matrix run over; an odd last line is left out.
     """
-    kernels = _kernels(matrix.device)
+    kernels = _kernels(matrix)
     if kernels is not None:
         fast: Tensor = kernels.scale_and_average(matrix, factor, shift, shape)
         return fast
@@ -124,7 +126,7 @@ def back_through_scale(
     Returns:
         The gradients of factor and shift.
     """
-    kernels = _kernels(matrix.device)
+    kernels = _kernels(matrix)
     if kernels is not None:
         fast: tuple[Tensor, Tensor] = kernels.back_through_scale(gradient, matrix, factor, shift, into, add, averaged)
         return fast
@@ -147,7 +149,7 @@ def back_through_norm(
     bias: Tensor | None = None,
     *,
     normalised: bool = False,
-    total: Total | None = None,
+    together: Together | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Differentiate a batch norm.
 
@@ -155,22 +157,22 @@ def back_through_norm(
         gradient: (P, C) of what followed it.
         matrix: (P, C) that was normalised or, if `normalised`, what became of it.
         weight: With `bias`, a ReLU followed as well; without, the norm had neither.
-        total: Adds up sums over the processes that shared the batch.
+        together: The processes that shared the batch.
 
     Returns:
         (P, C) gradient of the input, and those of weight and bias in this process.
     """
-    kernels = _kernels(matrix.device)
+    kernels = _kernels(matrix)
     if kernels is not None:
         fast: tuple[Tensor, Tensor, Tensor] = kernels.back_through_norm(
-            gradient, matrix, norm, weight, bias, normalised, total
+            gradient, matrix, norm, weight, bias, normalised, together
         )
         return fast
     mean, _, inverse = norm.table[:3]
     normal = matrix if normalised else (matrix - mean) * inverse
     passed = gradient if weight is None or bias is None else gradient * (normal * weight + bias > 0)
     sums = torch.stack([(passed * normal).sum(dim=0), passed.sum(dim=0)])
-    means = (sums if total is None else total(sums)) / norm.count
+    means = (sums if together is None else together.total(sums.clone())) / norm.count
     steepness = inverse if weight is None else inverse * weight
     moved = steepness * (passed - means[1] - normal * means[0])
     return moved.to(matrix.dtype), sums[0], sums[1]
@@ -180,7 +182,7 @@ def scale_and_take_largest(
     matrix: Tensor, factor: Tensor, shift: Tensor, shape: tuple[int, int, int]
 ) -> tuple[Tensor, Tensor]:
     """relu(matrix * factor + shift), then the largest of 3 x 3 pixels around every second one; and which it was."""
-    kernels = _kernels(matrix.device)
+    kernels = _kernels(matrix)
     if kernels is not None:
         fast: tuple[Tensor, Tensor] = kernels.scale_and_take_largest(matrix, factor, shift, shape)
         return fast
@@ -191,7 +193,7 @@ def scale_and_take_largest(
 
 def back_to_largest(gradient: Tensor, winners: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """(P, C) gradient before `scale_and_take_largest` took the largest, zero for all others."""
-    kernels = _kernels(gradient.device)
+    kernels = _kernels(gradient)
     if kernels is not None:
         fast: Tensor = kernels.back_to_largest(gradient, winners, shape)
         return fast

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bomd.networks import columns
+from bomd.spread import Together
 
 LAYERS, GROWTH, BOTTLENECK, STEM = (6, 12, 24, 16), 32, 128, 64
 MOMENTUM = 0.1  # of every batch norm
@@ -40,13 +41,13 @@ class DenseBlock(nn.Sequential):
         names = [f"denselayer{number}" for number in range(1, layers + 1)]
         super().__init__(OrderedDict((name, DenseLayer(inputs + GROWTH * place)) for place, name in enumerate(names)))
 
-    def shared(self, maps: Tensor, last: nn.BatchNorm2d, *, average: bool, total: columns.Total | None) -> Tensor:
+    def shared(self, maps: Tensor, last: nn.BatchNorm2d, *, average: bool, together: Together | None) -> Tensor:
         """(B, C, H, W) to (B, C + 32 layers, H, W), or half of H and W if the output is to be averaged."""
         layers = cast(list[DenseLayer], list(self))
         if not last.training:
             return _inference(maps, layers, last, average)
         weights = [weight for layer in layers for weight in layer.parameters()]
-        output, *found = _Block.apply(maps, average, total, last.weight, last.bias, *weights)  # type: ignore[no-untyped-call]
+        output, *found = _Block.apply(maps, average, together, last.weight, last.bias, *weights)  # type: ignore[no-untyped-call]
         count, table, *narrow = found
         readers = [*(layer.norm1 for layer in layers), last]  # of the first so many columns
         tables = [table[:, : norm.num_features] for norm in readers]
@@ -90,7 +91,7 @@ class DenseNet121(nn.Module):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight)
         self.share: bool | None = None  # by default where there are kernels for it
-        self.total: columns.Total | None = None  # adds up over processes that share a batch
+        self.together: Together | None = None  # the processes that share a batch, where there are any
 
     def forward(self, images: Tensor) -> Tensor:
         return self._run(images, average=True)[-1].mean(dim=(2, 3))
@@ -104,14 +105,15 @@ class DenseNet121(nn.Module):
         share = columns.available(images.device) if self.share is None else self.share
         share &= self.training or not torch.is_grad_enabled()  # in evaluation it has no derivative
         parts, outputs = self.features, []
+        together = self.together if self.together is not None and self.together.images else None
         maps: Tensor = parts.conv0(images)  # type: ignore[operator]
-        maps = self._shared_stem(maps) if share and self.training else self._plain_stem(maps)
+        maps = self._shared_stem(maps, together) if share and self.training else self._plain_stem(maps)
         for number in range(1, len(LAYERS) + 1):
             block = cast(DenseBlock, parts.get_submodule(f"denseblock{number}"))
             final = number == len(LAYERS)
             norm = cast(nn.BatchNorm2d, parts.get_submodule("norm5" if final else f"transition{number}.norm"))
             early = share and average and not final  # then a block's output is averaged before it is ever written
-            maps = block.shared(maps, norm, average=early, total=self.total) if share else block.plain(maps, norm)
+            maps = block.shared(maps, norm, average=early, together=together) if share else block.plain(maps, norm)
             outputs.append(maps)
             if not final:
                 # A 1 x 1 convolution and an average commute; on a quarter of the pixels it costs a quarter.
@@ -123,9 +125,9 @@ class DenseNet121(nn.Module):
         maps = self.features.norm0(maps)  # type: ignore[operator]
         return F.max_pool2d(torch.relu_(maps), 3, stride=2, padding=1)
 
-    def _shared_stem(self, maps: Tensor) -> Tensor:
+    def _shared_stem(self, maps: Tensor, together: Together | None) -> Tensor:
         norm = cast(nn.BatchNorm2d, self.features.norm0)
-        output, count, table = _Stem.apply(maps, self.total, norm.weight, norm.bias)  # type: ignore[no-untyped-call]
+        output, count, table = _Stem.apply(maps, together, norm.weight, norm.bias)  # type: ignore[no-untyped-call]
         _track([norm], [table], count)
         return cast(Tensor, output)
 
@@ -135,24 +137,23 @@ class _Stem(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, maps: Tensor, total: columns.Total | None, weight: Tensor, bias: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        ctx: Any, maps: Tensor, together: Together | None, weight: Tensor, bias: Tensor
+    ) -> tuple[Tensor, int, Tensor]:
         matrix, shape = columns.rows_of(maps), _shape(maps)
-        norm = columns.statistics(matrix, weight, bias, total)
+        norm = columns.statistics(matrix, weight, bias, together)
         largest, winners = columns.scale_and_take_largest(matrix, norm.factor, norm.shift, shape)
         ctx.save_for_backward(matrix, winners, norm.table, weight, bias)
-        ctx.shape, ctx.count, ctx.total = shape, norm.count, total
+        ctx.shape, ctx.count, ctx.together = shape, norm.count, together
         half = (shape[0], (shape[1] + 1) // 2, (shape[2] + 1) // 2)
-        count = torch.tensor(norm.count)
-        ctx.mark_non_differentiable(count, norm.table)
-        return columns.maps_of(largest, half), count, norm.table
+        ctx.mark_non_differentiable(norm.table)
+        return columns.maps_of(largest, half), norm.count, norm.table
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         matrix, winners, table, weight, bias = ctx.saved_tensors
         norm = columns.Norm(table, ctx.count)
         slopes = columns.back_to_largest(columns.rows_of(gradient), winners, ctx.shape)
-        moved, d_weight, d_bias = columns.back_through_norm(slopes, matrix, norm, weight, bias, total=ctx.total)
+        moved, d_weight, d_bias = columns.back_through_norm(slopes, matrix, norm, weight, bias, together=ctx.together)
         return columns.maps_of(moved, ctx.shape), None, d_weight, d_bias
 
 
@@ -164,11 +165,11 @@ class _Block(torch.autograd.Function):
         ctx: Any,
         maps: Tensor,
         average: bool,
-        total: columns.Total | None,
+        together: Together | None,
         scale: Tensor,
         shift: Tensor,
         *weights: Tensor,
-    ) -> tuple[Tensor, ...]:
+    ) -> tuple[Tensor | int, ...]:
         shape, inputs, kind = _shape(maps), maps.shape[1], _computing_type(maps)
         layers = _grouped(weights, 6)
         width = inputs + GROWTH * len(layers)
@@ -181,7 +182,7 @@ class _Block(torch.autograd.Function):
         def normalise(matrix: Tensor, start: int) -> None:
             nonlocal count
             part = slice(start, start + matrix.shape[1])
-            norm = columns.statistics(matrix, None, None, total)
+            norm = columns.statistics(matrix, None, None, together)
             columns.scale(matrix, norm.factor, norm.shift, out=buffer[:, part])
             table[:, part] = norm.table[:3]
             count = norm.count
@@ -192,7 +193,7 @@ class _Block(torch.autograd.Function):
             first_kind, second_kind = _matrix(first, kind), _convolvable(second, kind)
             read = columns.scale(buffer[:, :seen], scale1, shift1, relu=True)
             narrow = read @ first_kind.t()
-            norm = columns.statistics(narrow, scale2, shift2, total)
+            norm = columns.statistics(narrow, scale2, shift2, together)
             active = columns.scale(narrow, norm.factor, norm.shift, relu=True)
             grown = F.conv2d(columns.maps_of(active, shape), second_kind, padding=1)
             normalise(columns.rows_of(grown), seen)
@@ -204,16 +205,15 @@ class _Block(torch.autograd.Function):
         else:
             output, out_shape = columns.scale(buffer, scale, shift, relu=True), shape
         ctx.save_for_backward(buffer, table, scale, shift, *weights, *saved)
-        ctx.shape, ctx.count, ctx.total, ctx.average, ctx.layers = shape, count, total, average, len(layers)
-        counted = torch.tensor(count)
-        ctx.mark_non_differentiable(counted, table, *narrow_tables)
-        return (columns.maps_of(output, out_shape), counted, table, *narrow_tables)
+        ctx.shape, ctx.count, ctx.together, ctx.average, ctx.layers = shape, count, together, average, len(layers)
+        ctx.mark_non_differentiable(table, *narrow_tables)
+        return (columns.maps_of(output, out_shape), count, table, *narrow_tables)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         buffer, table, scale, shift, *rest = ctx.saved_tensors
         layers, saved = _grouped(rest[: 6 * ctx.layers], 6), _grouped(rest[6 * ctx.layers :], 6)
-        kind, count, total = buffer.dtype, ctx.count, ctx.total
+        kind, count, together = buffer.dtype, ctx.count, ctx.together
         inputs = buffer.shape[1] - GROWTH * ctx.layers
         slopes = torch.empty_like(buffer)  # gradient of the buffer, added up from the last reader to the first
         last = columns.back_through_scale(
@@ -226,7 +226,7 @@ class _Block(torch.autograd.Function):
             part = slice(start, end)
             norm = columns.Norm(table[:, part], count)
             moved, _, _ = columns.back_through_norm(
-                slopes[:, part], buffer[:, part], norm, normalised=True, total=total
+                slopes[:, part], buffer[:, part], norm, normalised=True, together=together
             )
             return columns.maps_of(moved, ctx.shape)
 
@@ -241,7 +241,7 @@ class _Block(torch.autograd.Function):
             )  # fmt: skip
             norm = columns.Norm(narrow_table, count)
             d_narrow, d_scale2, d_shift2 = columns.back_through_norm(
-                columns.rows_of(d_active), narrow, norm, scale2, shift2, total=total
+                columns.rows_of(d_active), narrow, norm, scale2, shift2, together=together
             )
             d_first = (d_narrow.t() @ read).reshape(first.shape)
             d_scale1, d_shift1 = columns.back_through_scale(
@@ -279,9 +279,9 @@ def _running(norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def _track(norms: Sequence[nn.BatchNorm2d], tables: Sequence[Tensor], count: Tensor) -> None:
+def _track(norms: Sequence[nn.BatchNorm2d], tables: Sequence[Tensor], count: int) -> None:
     """Move running statistics as the norms' own forward passes would."""
-    unbiased = torch._foreach_mul([table[1] for table in tables], int(count) / max(1, int(count) - 1))
+    unbiased = torch._foreach_mul([table[1] for table in tables], count / max(1, count - 1))
     torch._foreach_lerp_(_statistics(norms, "running_mean"), [table[0] for table in tables], MOMENTUM)
     torch._foreach_lerp_(_statistics(norms, "running_var"), unbiased, MOMENTUM)
     torch._foreach_add_(_statistics(norms, "num_batches_tracked"), 1)

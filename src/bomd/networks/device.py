@@ -35,8 +35,11 @@ class Device:
 
     @property
     def key(self) -> str:
-        """Changes with whatever here may change a digit of a result; part of what names a finished stage."""
-        return f"{self.device} {self.settings}"
+        """Changes with whatever here may change a digit of a result; part of what names a finished stage.
+
+        Processes that share a run have a GPU each and one name for each stage.
+        """
+        return f"{self.device.type} {self.settings}"
 
     def resident(self) -> bool | None:
         """Whether images are to lie in the device's memory; None leaves it to their size."""
@@ -57,11 +60,16 @@ def make_fabric(settings: DeviceSettings) -> Device:
     precision: str = settings.precision
     if precision == "auto":
         precision = "bf16-mixed" if gpu and torch.cuda.is_bf16_supported() else "32-true"
-    own = int(os.environ["LOCAL_RANK"]) if processes.count() > 1 else 0
+    own = int(os.environ["LOCAL_RANK"]) if processes.joined() else 0
     device = torch.device("cuda", own) if gpu else torch.device("cpu")
     if gpu:
         torch.cuda.set_device(device)
-    if processes.count() > 1 and not distributed.is_initialized():
-        distributed.init_process_group("nccl" if gpu else "gloo")
-        atexit.register(distributed.destroy_process_group)
+    if processes.joined() and not distributed.is_initialized():
+        distributed.init_process_group("nccl" if gpu else "gloo", device_id=device if gpu else None)
+        atexit.register(_leave)
     return Device(device, precision, settings)
+
+
+def _leave() -> None:
+    if distributed.is_initialized():
+        distributed.destroy_process_group()

@@ -1,0 +1,71 @@
+"""The bench of processes runs on a CPU at a tiny size and keeps what it measured; its page counts as by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch.distributed as distributed
+
+from bomd import processes
+from bomd.networks.backbone import build
+from evidence.bench import several_gpus as bench
+from evidence.pages import several_gpus as page
+
+
+@pytest.mark.slow
+def test_every_way_trains_the_same_and_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "TINY", (bench.Case("small", 32, 4, 2),))
+    bench.main([str(tmp_path), "--quick", "--rounds", "1", "--epochs", "1"])  # the rate of two steps says nothing
+    rows = bench.read(tmp_path / "several-gpus.csv")
+    assert [row["way"] for row in rows] == [way.name for way in bench.WAYS]
+    assert [row["parameters"] for row in rows] == ["691694"] * 5
+    losses = {row["way"]: float(row["loss"]) for row in rows}
+    assert losses["group, norms apart"] == losses["alone"]
+    assert losses["group"] == pytest.approx(losses["alone"], rel=1e-3)
+    assert not distributed.is_initialized()
+    assert not processes.joined()
+
+
+def a_row(**changes: object) -> bench.Measured:
+    facts = {"backbone": "densenet121", "size": 224, "batch": 64, "processes": 1, "way": "alone", "parameters": 8}
+    facts |= {"images_per_second": 4000.0, "share": 1.0, "loss": 0.5}
+    return bench.Measured("GPU", "2026-01-01", "2", **(facts | changes))  # type: ignore[arg-type]
+
+
+def test_rows_of_another_number_of_processes_stay(tmp_path: Path) -> None:
+    path = tmp_path / "kept.csv"
+    bench.keep([a_row(), a_row(way="group", share=0.98)], path)
+    bench.keep([a_row(processes=8, way="group", share=None), a_row(way="group", share=0.99)], path)
+    kept = [(row["processes"], row["way"], row["share"]) for row in bench.read(path)]
+    assert kept == [("1", "alone", "1.0"), ("8", "group", ""), ("1", "group", "0.99")]
+
+
+def test_a_slow_group_and_another_loss_are_complained_about() -> None:
+    rows = [a_row(), a_row(way="group", share=0.96), a_row(way="group, norms apart", share=0.98, loss=0.52)]
+    slow, other = bench.complaints([*rows, a_row(way="group, not recorded", share=0.2, loss=0.505)])
+    assert slow == "densenet121, group: 96.0% of the rate alone, less than 97%"
+    assert other == "densenet121, group, norms apart: a loss of 0.5200, not 0.5000"
+
+
+def test_parameters_and_norms_are_those_of_the_network() -> None:
+    """The stem and four blocks of 6, 12, 24 and 16 layers: 1 + 4 + 2 x 58."""
+    assert sum(weight.numel() for weight in build("densenet121", 14, weights="none").parameters()) == page.PARAMETERS
+    assert page.NORMS == 121
+
+
+def test_efficiency_by_hand() -> None:
+    """Four of 8 bytes each over 2 bytes a second: 2 x 3/4 x 32 / 2 = 24 s beside a step of 72 s; alone nothing."""
+    assert page.seconds_of_gradients(4, 2.0, parameters=8, width=4) == 24.0
+    assert page.seconds_of_gradients(1, 2.0) == 0.0
+    assert page.efficiency(72.0, 24.0, 0) == 0.75
+    assert page.efficiency(1e-3, 0.0, 50) == pytest.approx(0.5)
+
+
+def test_the_page_says_what_was_reached_and_what_was_missed(tmp_path: Path) -> None:
+    path = tmp_path / "kept.csv"
+    rows = [a_row(), a_row(way="group", share=0.9), a_row(way="group, norms apart", share=0.98)]
+    bench.keep([*rows, a_row(way="group, not recorded", share=0.5)], path)
+    text = "\n".join(page.measurements(bench.read(path)))
+    ends = [line.split("|")[-2].strip() for line in text.splitlines() if line.startswith("| densenet121")]
+    assert ends == ["", "**missed**", "reached", ""]
