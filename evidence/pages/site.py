@@ -48,6 +48,7 @@ MENUS: dict[str, dict[str, str]] = {
         "reproduced.md": "The paper's tables and figures",
         "pretraining.md": "Starts from generated X-rays",
         "photos.md": "Colour photographs",
+        "single-label.md": "One label per image",
         "speed.md": "Speed",
     },
     "Reference": {
