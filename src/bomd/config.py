@@ -70,6 +70,7 @@ class Config:
     seed: int = 0
     validation: float = 0.1  # share of the training patients that is held out
     hold_out_test_patients: bool = False  # drop patients of a test set from the training set instead of refusing
+    labels: Literal["auto", "single", "multi"] = "auto"  # per image; auto: one where no image has none or several
     minimum_positives: int = 1  # findings with fewer positives in a test set are left out of its mean
     images: ImageSettings = field(default_factory=ImageSettings)
     train: dict[str, Any] = field(default_factory=dict)  # dataset = "...", then arguments of its reader
@@ -93,6 +94,8 @@ class Config:
         }
         if not self.rates:
             values.pop("rates")  # so that runs without them keep their name
+        if self.labels == "auto":
+            values.pop("labels")  # likewise
         if self.fit.freeze is None:
             values["fit"].pop("freeze")  # likewise
         if self.images.mode == "auto":

@@ -49,6 +49,7 @@ class LabelTable:
         views: (N) projection such as PA or AP.
         origins: (N) which set a row came from, where several were put together.
         confirmed: (N, C) labels that a person decided on: no method flags, changes or softens them.
+        exclusive: Whether an image has one of the classes and no other; see `bomd.data.one_label`.
 
     Examples:
         >>> table = LabelTable(["a", "b"], ("Mass", "Edema"), [[1, 0], [0, float("nan")]], patients=["p1", "p2"])
@@ -64,11 +65,13 @@ class LabelTable:
     views: Text | None = None
     origins: Text | None = None
     confirmed: NDArray[Any] | None = None
+    exclusive: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", _text(self.ids))
         object.__setattr__(self, "classes", tuple(str(name) for name in self.classes))
         object.__setattr__(self, "values", np.asarray(self.values, dtype=np.float32))
+        object.__setattr__(self, "exclusive", bool(self.exclusive))
         for name, extra in self.extras().items():
             object.__setattr__(self, name, _text(extra))
             if len(extra) != len(self.ids):
@@ -116,6 +119,10 @@ class LabelTable:
         columns = {name: getattr(self, name) for name in ("paths", "patients", "views", "origins")}
         return {name: column for name, column in columns.items() if column is not None}
 
+    def marks(self) -> dict[str, NDArray[np.bool_]]:
+        """What a file has to say of the table as a whole, by name; nothing of most."""
+        return {"exclusive": np.asarray(True)} if self.exclusive else {}
+
     def take(self, rows: NDArray[Any] | Sequence[int]) -> LabelTable:
         """The table of these rows, in this order; a boolean mask works too."""
         index = np.asarray(rows)
@@ -149,11 +156,11 @@ class LabelTable:
         columns = {"ids": self.ids, "classes": np.asarray(self.classes, dtype=np.str_), "values": self.values}
         if self.confirmed is not None:
             columns["confirmed"] = self.confirmed
-        write_arrays(path, columns | self.extras())
+        write_arrays(path, columns | self.extras() | self.marks())
 
     @classmethod
     def load(cls, path: Path) -> LabelTable:
-        columns = read_arrays(path)
+        columns: dict[str, Any] = dict(read_arrays(path))
         try:
             ids, classes, values = (columns.pop(name) for name in ("ids", "classes", "values"))
             return cls(ids, tuple(str(name) for name in classes), values, **columns)

@@ -70,7 +70,9 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray,
 @pytest.fixture(scope="module")
 def found(planted: tuple[Path, np.ndarray, np.ndarray]) -> Audit:
     root = planted[0]
-    return audit(root / "labels.csv", root / "images", output=root / "out", features=root / "features.npy")
+    return audit(
+        root / "labels.csv", root / "images", output=root / "out", features=root / "features.npy", per_image="multi"
+    )
 
 
 def test_the_table_is_described_once_and_progress_is_shown(
@@ -78,7 +80,9 @@ def test_the_table_is_described_once_and_progress_is_shown(
 ) -> None:
     """From Python; the run of the audit reads a table of its own, of which there is nothing new to say."""
     root = planted[0]
-    found = audit(root / "labels.csv", root / "images", output=tmp_path / "out", features=root / "features.npy")
+    found = audit(
+        root / "labels.csv", root / "images", output=tmp_path / "out", features=root / "features.npy", per_image="multi"
+    )
     said = capsys.readouterr().err
     assert said.count("120 rows of") == 1
     assert said.count("classes, one column each") == 1
@@ -144,7 +148,9 @@ class TestFeatures:
     def test_the_same_again_is_there_already(self, found: Audit, planted: tuple[Path, np.ndarray, np.ndarray]) -> None:
         root = planted[0]
         before = (found.run.directory / "result.json").stat().st_mtime_ns
-        again = audit(root / "labels.csv", root / "images", output=root / "out", features=root / "features.npy")
+        again = audit(
+            root / "labels.csv", root / "images", output=root / "out", features=root / "features.npy", per_image="multi"
+        )
         assert again.run.directory == found.run.directory
         assert (found.run.directory / "result.json").stat().st_mtime_ns == before
 
@@ -153,7 +159,9 @@ class TestFeatures:
         order = np.random.default_rng(0).permutation(120)
         values = np.load(root / "features.npy")[order]
         np.savez(root / "named.npz", ids=found.record.given.ids[order], features=values)
-        other = audit(root / "labels.csv", root / "images", output=root / "named", features=root / "named.npz")
+        other = audit(
+            root / "labels.csv", root / "images", output=root / "named", features=root / "named.npz", per_image="multi"
+        )
         np.testing.assert_array_equal(other.opinion.wrong, found.opinion.wrong)
 
     @pytest.mark.parametrize(
@@ -246,7 +254,9 @@ class TestRates:
                 [["class", "miss", "false_alarm"], [HOSTILE[0], "0", "0"], [HOSTILE[1], "", 0]]
             )
         images, features = root / "images", root / "features.npy"
-        other = audit(root / "labels.csv", images, output=tmp_path / "out", features=features, rates=file)
+        other = audit(
+            root / "labels.csv", images, output=tmp_path / "out", features=features, rates=file, per_image="multi"
+        )
         assert (other.opinion.wrong[:, 0] == 0).all()
         given = other.record.given.values[:, 1]
         assert (other.opinion.wrong[given == 1, 1] == 0).all()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -197,8 +199,9 @@ def test_rates_of_a_class_without_positives_are_missing():
 
 @pytest.mark.parametrize("kind", NOISES)
 def test_saved_noise_comes_back_whole(kind, tmp_path):
-    table = realistic(50)
-    table = LabelTable(table.ids, table.classes, table.values, patients=np.arange(50) // 3)
+    single = kind == "pairflip"
+    values = np.eye(4)[np.arange(50) % 4] if single else realistic(50).values
+    table = replace(table_of(values), patients=np.arange(50) // 3, exclusive=single)
     arguments = {"rows": 0.4, "labels": 0.2} if kind == "symmetric" else {}
     drawn = NOISES[kind](table, seed=7, **arguments)
     drawn.save(tmp_path / "noise.npz")
@@ -208,6 +211,7 @@ def test_saved_noise_comes_back_whole(kind, tmp_path):
     np.testing.assert_array_equal(loaded.changed, drawn.changed)
     np.testing.assert_array_equal(loaded.exposed, drawn.exposed)
     np.testing.assert_array_equal(loaded.noisy.patients, table.patients)
+    assert loaded.noisy.exclusive == loaded.clean.exclusive == single
     assert (loaded.seed, loaded.kind, loaded.settings) == (7, kind, drawn.settings)
     table.save(tmp_path / "table.npz")
     with pytest.raises(InputError, match="not a file of noisy labels"):

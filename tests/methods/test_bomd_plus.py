@@ -21,7 +21,7 @@ from bomd.learn.engine import fit, make_fabric, predict
 from bomd.methods import crossfit
 from bomd.methods.base import Context, Method, masked_cross_entropy
 from bomd.methods.bomd_plus import BomdPlus
-from bomd.methods.crossfit import cross_fit, weighted_cross_entropy
+from bomd.methods.crossfit import cross_fit
 from bomd.runs import Stages
 from bomd.tables import LabelTable
 
@@ -174,7 +174,7 @@ def test_the_weighted_loss_by_hand() -> None:
     """Logits 0 cost ln 2 a label; weights 2 and 0 leave the first image, twice, and NaN does not count."""
     logits = torch.zeros(2, 3)
     targets = torch.tensor([[1.0, 0.0, torch.nan], [1.0, 1.0, 1.0]])
-    found = weighted_cross_entropy(logits, targets, torch.tensor([[2.0], [0.0]]))
+    found = masked_cross_entropy(logits, targets, torch.tensor([[2.0], [0.0]]))
     assert float(found) == pytest.approx(2 * 2 * np.log(2) / 5)
 
 

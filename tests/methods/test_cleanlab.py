@@ -103,9 +103,9 @@ def test_flipped_rows_end_with_no_finding_where_nothing_is_left() -> None:
     table = a_table(values, ("Mass", "Edema", "No Finding"))
     wrong = np.zeros((5, 3), dtype=bool)
     wrong[[0, 1, 2, 4], [0, 1, 2, 0]] = True
-    found = flip(table, wrong)
+    found = flip(table, wrong, table.values)
     np.testing.assert_array_equal(found, [[0, 0, 1], [0, 1, 0], [0, 0, 1], [1, 0, 1], [0, 0, np.nan]])
-    plain = flip(a_table(values), wrong)
+    plain = flip(a_table(values), wrong, a_table(values).values)
     np.testing.assert_array_equal(plain, [[0, 0, 0], [0, 1, 1], [0, 0, 0], [1, 0, 1], [0, 0, np.nan]])
 
 

@@ -135,3 +135,21 @@ def test_decisions_of_a_run_come_out_by_id(run: Path, tmp_path: Path) -> None:
     journal.close()
     with pytest.raises(InputError, match="unheard of"):
         read_reviewed(run)
+
+
+def test_one_label_stays_one_whatever_several_people_say() -> None:
+    """Two of three name the same class; two who differ, or three who all do, decide nothing."""
+    given = LabelTable(np.asarray(["a", "b"]), ("x", "y", "z", "w"), np.eye(4)[[0, 3]], exclusive=True)
+    people = {"A": said("A", a=(0, 1, 0, 0)), "B": said("B", a=(0, 1, 0, 0)), "C": said("C", a=(0, 0, 1, 0))}
+    agreed = merge(given, people)
+    assert agreed.labels.exclusive
+    assert agreed.labels.values.tolist() == [[0, 1, 0, 0], [0, 0, 0, 1]]
+    assert agreed.labels.confirmed is not None
+    assert agreed.labels.confirmed.all(axis=1).tolist() == [True, False]
+    for names in ("AC", "ABCD"):
+        people |= {"D": said("D", a=(0, 0, 1, 0))}
+        apart = merge(given, {name: people[name] for name in names})
+        np.testing.assert_array_equal(apart.labels.values, given.values)
+        assert apart.labels.confirmed is not None
+        assert not apart.labels.confirmed.any()
+        assert apart.split[0].all()

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from bomd import progress
-from bomd.audits.columns import cells, names, number
+from bomd.audits.columns import MOVED, cells, names, number
 from bomd.audits.found import FACTS, LONG, PAGE, TABLE, Audit
 from bomd.audits.given import Given
 from bomd.audits.kept import keep
@@ -18,6 +18,7 @@ from bomd.audits.untrained import run_untrained
 from bomd.data.cells import harmless
 from bomd.data.colour import Mode
 from bomd.data.datasets import DATASETS, folder
+from bomd.data.one_label import Labels
 from bomd.experiments.experiment import run_on
 from bomd.experiments.records import load_record
 from bomd.files import write_json, write_text
@@ -40,6 +41,7 @@ def audit(
     rates: str | Path | None = None,
     size: int | None = None,
     mode: Mode = "auto",
+    per_image: Labels = "auto",
     minutes: float | None = None,
     weights: str | None = None,
     seed: int = 0,
@@ -64,6 +66,7 @@ def audit(
         rates: A CSV with the columns class, miss and false_alarm, where somebody measured how often labels are wrong.
         size: Side of the images in pixels; by default what fits the time.
         mode: Keep images in "grey" or "colour"; "auto" keeps colour if a sample of the files has any.
+        per_image: Whether an image has a "single" label or may have several ("multi"); "auto" looks at the table.
         minutes: How long training may take; by default 10 on a CPU and 30 on a GPU.
         weights: What networks start from, as `fit.weights` has them, such as "imagenet+phantom" for chest X-rays; by
             default ImageNet where there are such weights.
@@ -84,6 +87,7 @@ def audit(
             rates=rates,
             size=size,
             mode=mode,
+            per_image=per_image,
             minutes=minutes,
             weights=weights,
             seed=seed,
@@ -122,7 +126,7 @@ def carry_out(plan: Plan) -> Audit:
 
 def _clean_table(given: Given, found: Audit) -> str:
     """The given table with the columns of the audit; rows that were left out have blanks there."""
-    headings = names(found.record.given.classes)
+    headings = names(found.record.given.classes, found.record.given.exclusive)
     judged = dict(zip(found.record.given.ids.tolist(), cells(found.record), strict=True))
     added = [[""] * len(headings) for _ in given.records.rows]
     for place, name in zip(given.rows, given.labels.ids.tolist(), strict=True):
@@ -133,7 +137,7 @@ def _clean_table(given: Given, found: Audit) -> str:
 def _long_table(found: Audit) -> str:
     """The most doubtful labels as CSV; names that a spreadsheet would run as a formula are made harmless."""
     table = found.doubtful()
-    for name in table.columns.intersection(["image", "patient", "class"]):
+    for name in table.columns.intersection(["image", "patient", "class", MOVED]):
         table[name] = [harmless(str(cell)) for cell in table[name]]
     table["given"], table["wrong"] = ([number(value) for value in table[name]] for name in ("given", "wrong"))
     return str(table.to_csv(index=False, lineterminator="\n"))

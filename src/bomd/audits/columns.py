@@ -11,13 +11,14 @@ from bomd.experiments.records import LabelRecord
 from bomd.tables import LabelTable
 
 ONCE = ("flagged", "rank", "expected wrong")
+MOVED = "proposed label"  # the one class of an image, where it has one
 OF_CLASS = ("proposed", "wrong", "target")  # what to accept, how probably the given one is wrong, what to train on
 LAST = "neighbours"
 
 
-def names(classes: Sequence[str]) -> list[str]:
-    """The added columns in order."""
-    return [*ONCE, *(f"{name} {what}" for name in classes for what in OF_CLASS), LAST]
+def names(classes: Sequence[str], exclusive: bool = False) -> list[str]:
+    """The added columns in order; one more where an image has one class."""
+    return [*ONCE, *([MOVED] if exclusive else []), *(f"{name} {what}" for name in classes for what in OF_CLASS), LAST]
 
 
 def cells(record: LabelRecord) -> list[list[str]]:
@@ -25,6 +26,8 @@ def cells(record: LabelRecord) -> list[list[str]]:
     opinion, flagged, found = record.opinion, record.flagged, []
     for row in range(len(record.given)):
         line = [str(int(flagged[row])), str(opinion.rank[row]), number(opinion.expected[row])]
+        if record.given.exclusive:
+            line.append("|".join(chosen(record.given, opinion.proposed[row])))
         for column in range(len(record.given.classes)):
             line += [number(value[row, column]) for value in (opinion.proposed, opinion.wrong, record.targets.values)]
         found.append([*line, joined(voters(record, row))])
@@ -47,7 +50,11 @@ def number(value: float | np.floating) -> str:
     return "" if np.isnan(value) else f"{value:.4f}".rstrip("0").rstrip(".")
 
 
+def chosen(table: LabelTable, values: NDArray[np.float32]) -> list[str]:
+    """The positive classes of one row."""
+    return [name for name, value in zip(table.classes, values, strict=True) if value >= 0.5]
+
+
 def positive(table: LabelTable, values: NDArray[np.float32]) -> str:
-    """The positive classes of one row in words."""
-    chosen = [name for name, value in zip(table.classes, values, strict=True) if value >= 0.5]
-    return ", ".join(chosen) or "nothing"
+    """The same in words."""
+    return ", ".join(chosen(table, values)) or "nothing"

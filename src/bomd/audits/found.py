@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bomd.audits import show
-from bomd.audits.columns import LAST, cells, names
+from bomd.audits.columns import LAST, MOVED, cells, names
 from bomd.audits.doubtful import doubtful_labels
 from bomd.data.store import Store
 from bomd.experiments.records import LabelRecord, store_of
@@ -54,9 +54,9 @@ class Audit:
 
     def table(self) -> pd.DataFrame:
         """One row for each judged image, the most suspect first, with the columns of `labels_clean.csv`."""
-        headings = names(self.record.given.classes)
+        headings = names(self.record.given.classes, self.record.given.exclusive)
         frame = pd.DataFrame(cells(self.record), columns=headings)
-        numbers = [name for name in headings if name != LAST]
+        numbers = [name for name in headings if name not in (LAST, MOVED)]
         frame[numbers] = frame[numbers].apply(pd.to_numeric)
         frame.insert(0, "id", self.record.given.ids)
         return frame.iloc[np.argsort(self.record.opinion.rank)].reset_index(drop=True)

@@ -87,7 +87,8 @@ def read_given(
         frame, records = read_verbatim(file)
     place = Path(images).expanduser().absolute() if images is not None else _usual_images(file)
     layout = folder.understand(frame, file, ImageIndex(check_folder(place)), **columns)
-    doubled = [column for column in names([*layout.classes, NO_FINDING]) if column in layout.frame.columns]
+    added = names([*layout.classes, NO_FINDING], exclusive=True)
+    doubled = [column for column in added if column in layout.frame.columns]
     if doubled:
         raise InputError(f"{name} has a column {doubled[0]!r}, which an audit adds: audit the original, or rename it.")
     ids = layout.frame[layout.id_column].str.strip().tolist()

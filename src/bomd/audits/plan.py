@@ -16,12 +16,14 @@ from bomd.audits.found import FACTS, PAGE, TABLE
 from bomd.audits.given import Given, read_given
 from bomd.audits.stand_in import PICTURES, StandIn, at_most_one, find_stand_in
 from bomd.audits.start import with_start
+from bomd.clean.opinion import ONE_LABEL_RATES
 from bomd.config import LARGEST_SIZE, Config, ImageSettings
 from bomd.data.colour import Mode
 from bomd.data.images import read_image
+from bomd.data.one_label import Labels, with_kind
 from bomd.data.verify import verify_tables
 from bomd.errors import InputError
-from bomd.experiments.experiment import HANDED
+from bomd.experiments.one_label import HANDED, ONE_LABEL
 from bomd.files import fingerprint, read_json
 from bomd.pretrain.provide import check_known
 from bomd.tables import NO_FINDING, LabelTable
@@ -84,6 +86,7 @@ def plan(
     rates: str | Path | None = None,
     size: int | None = None,
     mode: Mode = "auto",
+    per_image: Labels = "auto",
     minutes: float | None = None,
     weights: str | None = None,
     seed: int = 0,
@@ -97,7 +100,7 @@ def plan(
     if weights is not None:
         check_known(weights, "--weights")  # before images are looked at and the machine is timed
     given = read_given(table, images, skip_missing=skip_missing, **layout)
-    labels, notes = complete(given.labels)
+    labels, notes = complete(with_kind(given.labels, per_image, given.name))
     people, least = len(np.unique(labels.groups)), 2 if at_most_one(features, probabilities, backbone) else FEWEST
     if people < least:
         raise InputError(f"{given.name} shows {people} patients: others judge each of them, so {least} are needed.")
@@ -114,6 +117,9 @@ def plan(
     measured = {} if rates is None else read_rates(Path(rates), labels.classes)
     request = fingerprint(request, measured) if measured else request
     request = fingerprint(request, mode) if mode != "auto" else request
+    request = fingerprint(request, *labels.marks()) if labels.exclusive else request
+    if measured and labels.exclusive:
+        raise InputError(f"--rates: {ONE_LABEL_RATES}")
     choice, stand_in = None, find_stand_in(given, labels, features, probabilities, backbone)
     if stand_in is not None:
         if weights is not None:
@@ -134,12 +140,14 @@ def plan(
 
 
 def complete(labels: LabelTable) -> tuple[LabelTable, list[str]]:
-    """The labels with "No Finding" where no class is called so, and a note about it.
+    """The labels with "No Finding" where no class is called so and an image may have several, and a note about it.
 
     BoMD compares the positive labels of an image with its negative ones, so it could say nothing about an image
     without a positive label, or about a set with one class. Where an image has no positive label and some are not
     known, "No Finding" is not known either.
     """
+    if labels.exclusive:
+        return labels, [f"{ONE_LABEL} --multi-label says otherwise."]
     if NO_FINDING in labels.classes:
         return labels, []
     positive, unknown = (labels.values >= 0.5).any(axis=1), np.isnan(labels.values).any(axis=1)

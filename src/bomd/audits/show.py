@@ -40,11 +40,11 @@ def headline(audit: Audit) -> str:
     """How many images are flagged, how many labels are expected to be wrong, and how many changes are proposed."""
     record = audit.record
     left_out = f"; {len(audit.left_out)} could not be judged" if audit.left_out else ""
-    findings, flagged = record.given.findings, int(record.flagged.sum())
-    changes = int((record.removed | record.added)[:, findings].sum())
+    flagged = int(record.flagged.sum())
+    wrong = f"About {record.opinion.expected.sum():,.0f} labels are expected to be wrong"
     return (
-        f"{flagged:,} of {len(record.given):,} images {'is' if flagged == 1 else 'are'} flagged{left_out}. About "
-        f"{record.opinion.expected.sum():,.0f} labels are expected to be wrong; {changes:,} changes are proposed."
+        f"{flagged:,} of {len(record.given):,} images {'is' if flagged == 1 else 'are'} flagged{left_out}. {wrong}; "
+        f"{record.changes:,} changes are proposed."
     )
 
 

@@ -61,7 +61,8 @@ def run_untrained(config: Config, labels: LabelTable, values: Values, root: Path
         note += ", judge the labels of the part left out."
     else:
         clipped = np.clip(own.astype(np.float64), LEAST, 1 - LEAST)
-        scores, neighbours = logistic(clipped).astype(np.float32), None
+        scores = (np.log(clipped) if given.exclusive else logistic(clipped)).astype(np.float32)
+        neighbours = None
         note = "Probabilities that were given judge the labels, as if their model never saw them."
     opinion, posterior, _ = form_opinion(scores, given, known=known_rates(config.rates, given.classes))
     record = LabelRecord(
@@ -80,7 +81,8 @@ def run_untrained(config: Config, labels: LabelTable, values: Values, root: Path
 
 def judge_by_features(features: Floats, given: LabelTable, seed: int) -> tuple[Floats, NDArray[np.int64]]:
     """(N, C) scores by heads that never saw the patient, and (N, K) the nearest images to look at."""
-    scores = cross_fit_heads(features, given.values, given.groups, seed=seed).astype(np.float32)
+    heads = cross_fit_heads(features, given.values, given.groups, seed=seed, exclusive=given.exclusive)
+    scores = heads.astype(np.float32)
     lengths = np.linalg.norm(features, axis=1, keepdims=True)
     unit = features / np.where(lengths > 0, lengths, np.float32(1))
     return scores, nearest_images(unit[:, None], min(NEIGHBOURS, len(given) - 1)).indices

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize  # type: ignore[import-untyped]
+from scipy.special import log_softmax, softmax  # type: ignore[import-untyped]
 
 from bomd.clean.calibrate import LEAST, Doubles, logistic, sigmoid
 from bomd.errors import InputError
@@ -22,7 +23,13 @@ Floats = NDArray[np.float32]
 
 
 def cross_fit_heads(
-    features: NDArray[Any], labels: NDArray[Any], groups: NDArray[Any], *, folds: int = FOLDS, seed: int = 0
+    features: NDArray[Any],
+    labels: NDArray[Any],
+    groups: NDArray[Any],
+    *,
+    folds: int = FOLDS,
+    seed: int = 0,
+    exclusive: bool = False,
 ) -> Doubles:
     """Score every label by a logistic regression of all classes that was fitted without its patient.
 
@@ -32,6 +39,7 @@ def cross_fit_heads(
         groups: (N) who the image shows; all images of one stay in one fold.
         folds: Parts that the patients are split into; fewer where there are fewer patients.
         seed: Of the split.
+        exclusive: Whether an image has one class and no other.
 
     Returns:
         (N, C) logits of the given labels.
@@ -56,9 +64,9 @@ def cross_fit_heads(
             own = fold_of == fold
             others = np.flatnonzero(~own)
             others = others[:: -(-len(others) // FITTED)]
-            weights = fit_heads(rotated[others], labels[others], ridge * len(others))
+            weights = fit_heads(rotated[others], labels[others], ridge * len(others), exclusive)
             scores[own] = rotated[own] @ weights[:-1] + weights[-1]
-        found.append((_surprise(scores, labels), scores))
+        found.append((_surprise(scores, labels, exclusive), scores))
     return min(found, key=lambda pair: pair[0])[1]
 
 
@@ -84,13 +92,14 @@ def rotate(features: NDArray[Any]) -> Floats:
     return np.asarray(scaled @ vectors[:, ::-1][:, :DIRECTIONS], dtype=np.float32)
 
 
-def fit_heads(features: NDArray[Any], labels: NDArray[Any], ridge: float) -> Doubles:
+def fit_heads(features: NDArray[Any], labels: NDArray[Any], ridge: float, exclusive: bool = False) -> Doubles:
     """(D + 1, C) weights, the offsets last, with the least cross-entropy plus half the ridge times squared weights.
 
     Args:
         features: (N, D).
         labels: (N, C) in [0, 1]; NaN does not count.
         ridge: Pull of the weights to 0; offsets are free.
+        exclusive: Whether the classes of an image share a total of 1 (softmax) or stand alone.
     """
     known = ~np.isnan(labels)
     target = np.where(known, labels, 0).astype(np.float32)
@@ -101,8 +110,8 @@ def fit_heads(features: NDArray[Any], labels: NDArray[Any], ridge: float) -> Dou
     def loss(flat: Doubles) -> tuple[float, Doubles]:
         weights = flat.reshape(start.shape)
         logits = features @ weights[:-1].astype(np.float32) + weights[-1]
-        entropy = np.where(known, np.logaddexp(0, logits) - target * logits, 0).sum(dtype=np.float64)
-        rest = np.where(known, sigmoid(logits) - target, 0)
+        entropy = _entropies(logits, target, known, exclusive).sum(dtype=np.float64)
+        rest = np.where(known, (softmax(logits, axis=1) if exclusive else sigmoid(logits)) - target, 0)
         slope = np.empty_like(start)
         slope[:-1] = features.T @ rest.astype(np.float32) + ridge * weights[:-1]
         slope[-1] = rest.sum(axis=0)
@@ -112,8 +121,15 @@ def fit_heads(features: NDArray[Any], labels: NDArray[Any], ridge: float) -> Dou
     return np.asarray(best.x.reshape(start.shape))
 
 
-def _surprise(scores: Doubles, labels: NDArray[Any]) -> float:
+def _surprise(scores: Doubles, labels: NDArray[Any], exclusive: bool) -> float:
     """Mean cross-entropy of the known labels."""
     known = ~np.isnan(labels)
-    entropy = np.logaddexp(0, scores[known]) - labels[known] * scores[known]
-    return float(entropy.mean()) if entropy.size else 0.0
+    entropies = _entropies(scores, np.where(known, labels, 0), known, exclusive)
+    return float(entropies.sum() / max(known.sum(), 1))
+
+
+def _entropies(logits: NDArray[Any], target: NDArray[Any], known: NDArray[np.bool_], exclusive: bool) -> NDArray[Any]:
+    """(N, C) cross-entropy of each label; 0 where it is not known."""
+    if exclusive:
+        return np.asarray(-target * log_softmax(logits, axis=1))  # an unknown label has no target
+    return np.where(known, np.logaddexp(0, logits) - target * logits, 0)

@@ -9,13 +9,17 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata  # type: ignore[import-untyped]
 
 from bomd.clean.calibrate import Doubles, calibrate
+from bomd.clean.one_label import judge_single, move
 from bomd.clean.posterior import Posterior, judge
 from bomd.clean.rates import Known, Rates, estimate_rates, explain
+from bomd.errors import InputError
 from bomd.tables import NO_FINDING, LabelTable, Opinion
 
 FEWEST = 10  # positives and negatives that a class needs before anything is proposed for it
 WORTH_PROPOSING = 0.6  # probability of being wrong: rates are estimates, so a bare majority is not enough
 TOLD_ON = 0.9  # probability that an image is affected, from which its other labels judge classes that nobody learnt
+ONE_LABEL_RATES = "Rates of misses and false alarms are for several labels per image: leave them out for one."
+UNLEARNT = "too few labels, or evidence near chance"
 ERRORS = 2.0  # standard errors by which the evidence must beat chance
 
 
@@ -27,6 +31,8 @@ def form_opinion(
     at_least: float = WORTH_PROPOSING,
 ) -> tuple[Opinion, Posterior, Rates]:
     """Judge labels by evidence: probabilities, rates, posterior and what follows for a person who reviews.
+
+    Where an image has one label (`labels.exclusive`), a change moves it to another class.
 
     Args:
         scores: (N, C) of any scale, higher where a class fits better; best from models that never saw the image.
@@ -45,6 +51,8 @@ def form_opinion(
         >>> sorted(opinion.rank.argsort()[:4].tolist())
         [0, 3, 6, 9]
     """
+    if labels.exclusive:
+        return _form_single(scores, labels, known, at_least)
     evidence = calibrate(scores, labels.values)
     rates = estimate_rates(evidence, labels.values, known, labels.findings)
     posterior = judge(evidence, labels.values, rates, labels.confirmed)
@@ -55,11 +63,25 @@ def form_opinion(
     unsaid = [name for name, told in zip(labels.classes, learnt, strict=True) if not told and name != NO_FINDING]
     if unsaid:
         but = " but in the most suspect images" if told_on.any() else ""
-        reasons.append(f"Nothing is proposed for {', '.join(unsaid)}{but}: too few labels, or evidence near chance.")
+        reasons.append(f"Nothing is proposed for {', '.join(unsaid)}{but}: {UNLEARNT}.")
     judged = learnt[None] | told_on[:, None]
     if labels.confirmed is not None:
         judged = judged & ~labels.confirmed
     return decide(posterior, labels, learnt, judged, at_least, tuple(reasons)), posterior, rates
+
+
+def _form_single(
+    scores: NDArray[Any], labels: LabelTable, known: Known | None, at_least: float
+) -> tuple[Opinion, Posterior, Rates]:
+    """The same for images with one label each."""
+    if known is not None:
+        raise InputError(ONE_LABEL_RATES)
+    posterior, rates, evidence, reasons = judge_single(scores, labels)
+    learnt, _ = is_learnt(evidence, labels.values)
+    unsaid = [name for name, told in zip(labels.classes, learnt, strict=True) if not told]
+    if unsaid:
+        reasons.append(f"No label is moved to {', '.join(unsaid)}: {UNLEARNT}.")
+    return move(posterior, labels, learnt, at_least, tuple(reasons), rank_by(posterior.suspect)), posterior, rates
 
 
 def decide(

@@ -27,6 +27,14 @@ def audit(
     ] = None,
     size: Annotated[int | None, typer.Option(help="Side of the images in pixels, instead of what fits.")] = None,
     mode: ImageMode = Mode.auto,
+    single: Annotated[
+        bool | None,
+        typer.Option(
+            "--single-label/--multi-label",
+            help="Whether every image has one class or may have several; by default as the table looks.",
+            show_default=False,
+        ),
+    ] = None,
     features: Annotated[
         Path | None,
         typer.Option(
@@ -114,6 +122,7 @@ def audit(
         rates=rates,
         size=size,
         mode=mode.value,
+        per_image="auto" if single is None else "single" if single else "multi",
         minutes=minutes,
         weights=weights,
         seed=seed,

@@ -44,10 +44,12 @@ class Predicted:
     Attributes:
         file: As given, or as found in a folder.
         probabilities: By finding, in the model's order.
+        positive: Whether each is called; None where nobody can tell.
     """
 
     file: str
     probabilities: Mapping[str, float]
+    positive: Mapping[str, bool | None]
 
     def ranked(self) -> list[str]:
         """Findings, the most probable first."""
@@ -97,7 +99,7 @@ def predict(
     if found:
         table, broken = opened.predict_readable(found)
         unreadable |= broken
-        rows = _rows(table, chosen)
+        rows = _rows(table, chosen, opened)
     drawn = {} if heatmaps is None else _draw_all(opened, rows, heatmaps, everything=bool(finding))
     thresholds = {name: opened.thresholds.get(name) for name in chosen}
     if form is Format.json:
@@ -196,16 +198,18 @@ def _find(places: Sequence[Path]) -> tuple[list[Path], list[str], dict[str, str]
     return [Path(name) for name in found], [name for name in skipped if name not in found], missing
 
 
-def _rows(table: LabelTable, chosen: Sequence[str]) -> list[Predicted]:
-    kept = table.align(chosen)
-    return [
-        Predicted(str(name), dict(zip(chosen, map(float, values), strict=True)))
-        for name, values in zip(kept.ids, kept.values, strict=True)
-    ]
-
-
-def _reaches(probability: float, threshold: float | None) -> bool | None:
-    return None if threshold is None else probability >= threshold
+def _rows(table: LabelTable, chosen: Sequence[str], model: Model) -> list[Predicted]:
+    """A finding is called from its threshold on; where an image has one class, the likeliest one is."""
+    found = []
+    for name, values in zip(table.ids, table.values.tolist(), strict=True):
+        every = dict(zip(table.classes, values, strict=True))
+        likeliest = max(every, key=lambda one: every[one])
+        limits = {one: model.thresholds.get(one) for one in chosen}
+        called = {one: None if limit is None else every[one] >= limit for one, limit in limits.items()}
+        if model.exclusive:
+            called = {one: one == likeliest for one in chosen}
+        found.append(Predicted(str(name), {one: every[one] for one in chosen}, called))
+    return found
 
 
 def _draw_all(model: Model, rows: Sequence[Predicted], folder: Path, *, everything: bool) -> dict[str, Path]:
@@ -253,15 +257,14 @@ def _as_json(
     thresholds: Mapping[str, float | None],
     drawn: Mapping[str, Path],
 ) -> str:
-    def finding(name: str, probability: float) -> dict[str, Any]:
-        threshold = thresholds[name]
-        value = round(probability, 6)
-        return {"probability": value, "threshold": threshold, "positive": _reaches(probability, threshold)}
+    def finding(name: str, row: Predicted) -> dict[str, Any]:
+        value = round(row.probabilities[name], 6)
+        return {"probability": value, "threshold": thresholds[name], "positive": row.positive[name]}
 
     images = [
         {
             "file": _encodable(row.file),
-            "findings": {name: finding(name, value) for name, value in row.probabilities.items()},
+            "findings": {name: finding(name, row) for name in row.probabilities},
             **({"heat_map": _encodable(str(drawn[row.file]))} if row.file in drawn else {}),
         }
         for row in rows
@@ -280,7 +283,7 @@ def _as_csv(rows: Sequence[Predicted], thresholds: Mapping[str, float | None]) -
 
     lines = [("file", *thresholds, ABOVE)]
     for row in rows:
-        above = [name for name, value in row.probabilities.items() if _reaches(value, thresholds[name])]
+        above = [name for name in row.probabilities if row.positive[name]]
         numbers = [f"{value:.4f}" for value in row.probabilities.values()]
         lines.append((_encodable(row.file), *numbers, "|".join(above)))
     return csv_text(lines)
@@ -295,13 +298,9 @@ def _as_table(rows: Sequence[Predicted], thresholds: Mapping[str, float | None],
     table.add_column("reached", justify="center", no_wrap=True)
     for row in rows:
         ranked = row.ranked()
-        shown = [
-            name
-            for place, name in enumerate(ranked)
-            if place < SHOWN or _reaches(row.probabilities[name], thresholds[name])
-        ]
+        shown = [name for place, name in enumerate(ranked) if place < SHOWN or row.positive[name]]
         for place, name in enumerate(shown):
-            reached = _reaches(row.probabilities[name], thresholds[name])
+            reached = row.positive[name]
             table.add_row(
                 escape(_printable(row.file)) if not place else "",
                 escape(_printable(name)),
@@ -318,7 +317,7 @@ def _as_table(rows: Sequence[Predicted], thresholds: Mapping[str, float | None],
         if rows and len(thresholds) > SHOWN:
             others = "all findings" if len(without) == len(thresholds) else "findings that do not reach a threshold"
             console.print(f"Of {others} the {SHOWN} most probable are shown; CSV and JSON have all.")
-        if rows and len(without) == len(thresholds):
+        if rows and len(without) == len(thresholds) and None in rows[0].positive.values():
             console.print("The model has no thresholds: its README.md says why.")
     return captured.get()
 

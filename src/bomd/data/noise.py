@@ -81,11 +81,11 @@ class NoisyLabels:
             "kind": np.asarray(self.kind),
             "settings": np.asarray(json.dumps(self.settings)),
         }
-        write_arrays(path, columns | self.clean.extras())
+        write_arrays(path, columns | self.clean.extras() | self.clean.marks())
 
     @classmethod
     def load(cls, path: Path) -> NoisyLabels:
-        columns = read_arrays(path)
+        columns: dict[str, Any] = dict(read_arrays(path))
         try:
             noisy, seed, kind, settings, exposed = (
                 columns.pop(name) for name in ("noisy", "seed", "kind", "settings", "exposed")
@@ -97,8 +97,10 @@ class NoisyLabels:
         return cls(clean.replace(noisy), clean, exposed, int(seed), str(kind), json.loads(str(settings)))
 
 
-def symmetric(table: LabelTable, rows: float, labels: float, seed: int) -> NoisyLabels:
+def symmetric(table: LabelTable, rows: float, labels: float | None = None, seed: int = 0) -> NoisyLabels:
     """Flip every label of some rows with the same probability, keeping "No Finding" consistent.
+
+    Where an image has one label, it moves to any other class instead, all alike.
 
     Of the rows with and without "No Finding", int(rows * count) each are drawn. In a drawn row each label
     flips with probability `labels`; then "No Finding" becomes 0 if it was 1 before, findings become 0 if it
@@ -110,12 +112,20 @@ def symmetric(table: LabelTable, rows: float, labels: float, seed: int) -> Noisy
     Args:
         table: clean labels, 0, 1 or NaN.
         rows: share of the rows that get noise; p_s in the paper.
-        labels: probability that a label of such a row flips; p_l in the paper.
+        labels: probability that a label of such a row flips; p_l in the paper. Needed but for images with one label,
+            where it is that of the move, and 1 unless given.
         seed: of the draw.
     """
     _check_hard(table)
     _check_rate(rows, "rows")
+    check_fits("symmetric", table, labels)
+    labels = 1.0 if labels is None else labels
     _check_rate(labels, "labels")
+    settings = {"rows": rows, "labels": labels}
+    if table.exclusive:
+        steps = 1 + (_draw(seed, "class", len(table)) * (len(table.classes) - 1)).astype(np.intp)
+        drawn = _some_rows(table, rows, seed) & (_draw(seed, "moves", len(table)) < labels)
+        return _move(table, drawn, steps, seed, "symmetric", settings)
     order = _draw(seed, "rows", len(table))
     chance = _draw(seed, "labels", table.values.shape)
 
@@ -134,8 +144,62 @@ def symmetric(table: LabelTable, rows: float, labels: float, seed: int) -> Noisy
         values[(drawn & (values[:, nothing] == 1))[:, None] & findings & (values == 1)] = 0
         empty = drawn & ~(values == 1).any(axis=1) & ~np.isnan(values[:, nothing])
         values[empty, nothing] = 1
-    settings = {"rows": rows, "labels": labels}
     return NoisyLabels(table.replace(values), table, np.ones(len(table), dtype=np.bool_), seed, "symmetric", settings)
+
+
+def pairflip(table: LabelTable, seed: int, rows: float = 0.2) -> NoisyLabels:
+    """Move the one label of some rows to the next class, that of the last class to the first.
+
+    Args:
+        table: clean labels of images that have one each.
+        seed: of the draw, in which a row's part depends only on its place in the table.
+        rows: share of the rows whose label moves.
+    """
+    check_fits("pairflip", table)
+    _check_rate(rows, "rows")
+    steps = np.ones(len(table), dtype=np.intp)
+    return _move(table, _some_rows(table, rows, seed), steps, seed, "pairflip", {"rows": rows})
+
+
+def check_fits(kind: str, table: LabelTable, labels: float | None = None) -> None:
+    """Refuse a kind of noise that does not suit the number of labels of an image; `labels` as for `symmetric`."""
+    if kind == "symmetric" and labels is None and not table.exclusive:
+        raise InputError("noise: 'labels' is needed, the probability that a label of such a row flips.")
+    if kind == "pairflip" and not table.exclusive:
+        raise InputError(
+            "Noise 'pairflip' moves the one label of an image, and here images have several or none: use symmetric, "
+            'or say labels = "single".'
+        )
+    if kind in ("report_mining", "sparse") and table.exclusive:
+        raise InputError(
+            f"Noise {kind!r} is for several labels per image, and here every image has one: use symmetric or pairflip, "
+            'or say labels = "multi".'
+        )
+
+
+def _some_rows(table: LabelTable, share: float, seed: int) -> NDArray[np.bool_]:
+    """(N) the first rows of a random order, this share of them."""
+    drawn = np.zeros(len(table), dtype=np.bool_)
+    drawn[np.argsort(_draw(seed, "rows", len(table)), kind="stable")[: int(share * len(table))]] = True
+    return drawn
+
+
+def _move(
+    table: LabelTable,
+    drawn: NDArray[np.bool_],
+    steps: NDArray[np.intp],
+    seed: int,
+    kind: str,
+    settings: dict[str, Any],
+) -> NoisyLabels:
+    """Labels moved by so many classes in the drawn rows that have one."""
+    positive = table.values == 1
+    drawn = drawn & positive.any(axis=1)
+    values = table.values.copy()
+    to = (positive.argmax(axis=1) + steps) % len(table.classes)
+    values[drawn] = np.eye(len(table.classes), dtype=np.float32)[to[drawn]]
+    everywhere = np.ones(len(table), dtype=np.bool_)
+    return NoisyLabels(table.replace(values), table, everywhere, seed, kind, settings)
 
 
 def report_mining(
@@ -163,6 +227,7 @@ def report_mining(
             at most its miss rate in all. By default neighbouring findings share 15 % of each other's misses.
         strength: factor on the measured rates, such as 0.5 for labels that are half as bad.
     """
+    check_fits("report_mining", table)
     _check_hard(table)
     _check_rate(strength, "strength")
     names = [name for name in table.classes if name != NO_FINDING]
@@ -211,15 +276,13 @@ def sparse(table: LabelTable, seed: int, rows: float = 0.2) -> NoisyLabels:
         seed: of the draw, in which a row's part depends only on its place in the table.
         rows: share of the rows with a mistake.
     """
+    check_fits("sparse", table)
     _check_hard(table)
     _check_rate(rows, "rows")
     findings = table.findings
     there, absent = table.values[:, findings] == 1, table.values[:, findings] == 0
     options = np.stack([absent.any(axis=1), there.any(axis=1), there.any(axis=1) & absent.any(axis=1)], axis=1)
-    order, count = np.argsort(_draw(seed, "rows", len(table)), kind="stable"), int(rows * len(table))
-    affected = np.zeros(len(table), dtype=np.bool_)
-    affected[order[:count]] = True
-    affected &= options.any(axis=1)
+    affected = _some_rows(table, rows, seed) & options.any(axis=1)
     # Of several candidates the one with the largest random number is drawn.
     kind = np.where(options, _draw(seed, "kind", (len(table), 3)), -1).argmax(axis=1)
     chance = _draw(seed, "finding", there.shape)
@@ -254,6 +317,7 @@ def within(exposed: NDArray[np.bool_], table: LabelTable, draw: Callable[[LabelT
 
 NOISES: dict[str, Callable[..., NoisyLabels]] = {
     "symmetric": symmetric,
+    "pairflip": pairflip,
     "report_mining": report_mining,
     "sparse": sparse,
 }

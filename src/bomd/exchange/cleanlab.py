@@ -1,9 +1,11 @@
-"""cleanlab's table of label issues, as Datalab gives it for several labels per image.
+"""cleanlab's table of label issues, as Datalab gives it for several labels per image, or for one.
 
     is_label_issue    whether the labels of the image look wrong
     label_score       from 0 to 1, lower is more suspect
     given_label       numbers of the classes that are given
     predicted_label   numbers of the classes that are proposed
+
+Where every image has one label, both are a number and no list.
 
 Tables written here also have `id`, `unknown_label` (numbers of the classes that are not labelled, which cleanlab has no
 word for), `expected` (how many labels are expected to be wrong) and `wrong_label` (the probability of each). The names
@@ -15,6 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +67,12 @@ def to_frame(judgement: Judgement) -> pd.DataFrame:
     return frame
 
 
-def label_lists(table: LabelTable) -> list[list[int]]:
-    """Labels as cleanlab wants them: for each image the numbers of its classes, those at 0.5 or more."""
-    return [np.flatnonzero(row).tolist() for row in table.values >= 0.5]
+def label_lists(table: LabelTable) -> list[Any]:
+    """Labels as cleanlab wants them: for each image the numbers of its classes, those at 0.5 or more, or its one."""
+    lists = [np.flatnonzero(row).tolist() for row in table.values >= 0.5]
+    if table.exclusive and all(len(own) == 1 for own in lists):
+        return [own[0] for own in lists]
+    return lists
 
 
 def from_frame(
@@ -89,6 +95,7 @@ def from_frame(
     given = LabelTable(np.asarray(names, dtype=np.str_), tuple(classes), blank)
     unknown = _matrix(issues, UNKNOWN, given) if UNKNOWN in issues else blank
     given = given.replace(np.where(unknown == 1, np.float32(np.nan), _matrix(issues, GIVEN, given)))
+    given = replace(given, exclusive=all(map(_is_number, issues[GIVEN])))
     proposed = given.replace(_matrix(issues, PREDICTED, given)) if PREDICTED in issues else None
     return Judgement(given, proposed, doubts(issues.set_axis(given.ids, axis=0), given))
 
@@ -197,7 +204,9 @@ def _matrix(issues: pd.DataFrame, column: str, table: LabelTable) -> Floats:
 
 def _numbers(cell: Any, column: str, classes: int) -> list[int]:
     """Numbers of classes in a list, or in the text that pandas makes of one: `[0, 2]`, or `[np.int64(0)]`."""
-    if isinstance(cell, str):
+    if _is_number(cell):
+        found = [int(cell)]
+    elif isinstance(cell, str):
         plain = re.sub(r"np\.int\d+\((\d{1,9})\)", r"\1", cell).strip()
         if not re.fullmatch(r"\[\s*(\d{1,9}(\s*,\s*\d{1,9})*)?\s*\]", plain):
             raise InputError(f"{short(cell)} in column {column!r} of the issues table is no list of class numbers.")
@@ -211,6 +220,11 @@ def _numbers(cell: Any, column: str, classes: int) -> list[int]:
     if wrong:
         raise InputError(f"Column {column!r} of the issues table names class {wrong[0]}, and {classes} have names.")
     return found
+
+
+def _is_number(cell: Any) -> bool:
+    """Whether a cell is the number of one class, or the text of it."""
+    return bool(re.fullmatch(r"\d{1,9}", cell.strip())) if isinstance(cell, str) else isinstance(cell, int | np.integer)
 
 
 def _probabilities(cell: Any, classes: int) -> list[Any]:

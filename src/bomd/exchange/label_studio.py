@@ -39,7 +39,8 @@ def write(judgement: Judgement, path: Path, root: Path | None = None, address: s
     given = judgement.given
     set_up = Element("View")
     element(set_up, "Image", name=PICTURE, value="$image")
-    choices = element(set_up, "Choices", name=CONTROL, toName=PICTURE, choice="multiple")
+    several = "single" if given.exclusive else "multiple"
+    choices = element(set_up, "Choices", name=CONTROL, toName=PICTURE, choice=several)
     for name in given.classes:
         element(choices, "Choice", value=name)
     places = [address + quote(place) for place in _places(given, root)]

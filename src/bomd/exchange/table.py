@@ -118,7 +118,7 @@ def from_frame(frame: pd.DataFrame, where: str, classes: Sequence[str] | None = 
     ids = _texts(frame, id_column)
     if (ids == "").any():
         raise InputError(f"{where}: column {id_column!r} is blank in row {int(np.argmax(ids == '')) + 1}.")
-    extras = {kind: _texts(frame, name) for name, kind in EXTRAS.items() if name in names}
+    extras: dict[str, Any] = {kind: _texts(frame, name) for name, kind in EXTRAS.items() if name in names}
     values = [_numbers(frame, name, where) for name in chosen]
     given = LabelTable(ids, chosen, np.stack(values, axis=1), **extras)
     proposed = None

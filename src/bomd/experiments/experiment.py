@@ -27,6 +27,7 @@ from bomd.experiments.confirmed import after_noise, decided_note, keep_confirmed
 from bomd.experiments.inputs import code_of_run, state_of, without_copies, without_shared_patients
 from bomd.experiments.kept import how_to_keep, settings_for
 from bomd.experiments.noise import add_noise, plan_noise
+from bomd.experiments.one_label import check_one_label, of_one_kind, one_label_note
 from bomd.experiments.records import label_record
 from bomd.experiments.writing import write_run
 from bomd.learn.engine import History, fit, predict
@@ -47,7 +48,6 @@ from bomd.seeds import derive
 from bomd.tables import NO_FINDING, LabelTable, Text
 from bomd.typed import arguments
 
-HANDED = "handed"  # in `train`, what labels were that nobody can read again: they were handed over, see `run_on`
 NOBODY_HELD_OUT = 'fit.select = "best" needs held-out patients, and validation is 0: the last epoch was kept.'
 NO_SCORE = 'fit.select = "best": no epoch could be scored on the held-out patients, so the last one was kept.'
 
@@ -86,6 +86,7 @@ def run_on(
     started = time.time()
     find_loggers(loggers)
     method = make_method(config)
+    method.exclusive = tables["train"][0].exclusive
     fabric = make_fabric(config.device)
     check(config, method, tables["train"][0], decided)
     rehearse(config, {name: table for name, (table, _) in tables.items()}, fabric)
@@ -104,7 +105,7 @@ def run_on(
         progress.say(f"{this.directory} is finished already{older}; delete it to run again")
         return this
     progress.say(f"{config.method}, seed {config.seed}: {this.directory}")
-    for note in kept_as.notes:
+    for note in (*kept_as.notes, *one_label_note(config, method)):
         progress.say(note)
     train, remarks = _without_copies(sources.pop("train"), sources, config)
     noise = add_noise(config, train.labels, stages)
@@ -149,7 +150,7 @@ def run_on(
         scores = predict(method, networks, views[name]).numpy()
         return with_joint_classes(LabelTable(truths[name].ids, given.classes, scores), truths[name])
 
-    settings = (config.method, config.settings, config.rates, training, config.seed, level, fabric.key)
+    settings = (config.method, config.settings, config.rates, training, config.seed, level, fabric.key, *given.marks())
     labels_of_all = (given.classes, given.values, given.groups, given.confirmed, validation.ids, validation.values)
     inputs = (images.fingerprint, prepared.targets, prepared.weights)
     by = (*stages.by, hold_confirmed.__module__)
@@ -183,6 +184,7 @@ def run_on(
             *prepared.notes,
             *notes,
             *remarks,
+            *one_label_note(config, method),
             *selection_notes(config, history),
             *kept_as.notes,
             *skipped_images({"train": train, **sources}),
@@ -201,6 +203,7 @@ def run_on(
             thresholds=choose_thresholds(truths[VALIDATION], predictions[VALIDATION]) if len(validation) else None,
             metrics={name: scores.brief() for name, scores in result.tests.items()},
             colour=images.colour,
+            exclusive=given.exclusive,
             converts=kept_as.converted,
             **card.facts_of(config, counts),
         )
@@ -249,6 +252,7 @@ def read_labels(config: Config) -> dict[str, tuple[LabelTable, datasets.Dataset]
         raise InputError(f"A test set cannot be called {reserved.pop()!r}.")
     undecided = {name: value for name, value in config.train.items() if name not in datasets.CORRECTIONS}
     tables = {name: datasets.read(place, name) for name, place in {"train": undecided, **config.test}.items()}
+    tables = of_one_kind(config, tables)
     for name, (table, _) in tables.items():
         if not len(table):
             raise InputError(f"{name}: no image is left after the dataset's filters.")
@@ -298,6 +302,7 @@ def read_decided(config: Config, train: LabelTable) -> Corrections | None:
 
 def check(config: Config, method: Method, train: LabelTable, decided: Corrections | None = None) -> None:
     """Find out what cannot work before hours go into images: labels, noise, backbone and weights."""
+    check_one_label(config, method, train)
     method.check(train if decided is None else decided.over(train, decided_only=bool(config.noise)))
     known_rates(config.rates, train.classes)
     plan_noise(config, train)

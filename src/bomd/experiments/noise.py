@@ -9,7 +9,7 @@ import numpy as np
 
 from bomd import runs
 from bomd.config import Config
-from bomd.data.noise import NOISES, NoisyLabels, within
+from bomd.data.noise import NOISES, NoisyLabels, check_fits, within
 from bomd.data.split import split_by_patient
 from bomd.errors import InputError
 from bomd.seeds import derive
@@ -35,6 +35,7 @@ def plan_noise(config: Config, table: LabelTable) -> Callable[[], NoisyLabels] |
     seed = derive(config.seed, "noise")
     draw = partial(NOISES[kind], table=table, seed=seed)
     chosen = arguments(draw, options, "noise")
+    check_fits(kind, table, chosen.get("labels"))
     exposed = np.ones(len(table), dtype=np.bool_)
     if origin is not None:
         exposed = np.zeros_like(exposed) if table.origins is None else table.origins == origin
@@ -57,7 +58,7 @@ def add_noise(config: Config, table: LabelTable, stages: runs.Stages) -> NoisyLa
         return None
     by = ("bomd.data.noise", "bomd.data.split")
     inputs = (table.ids, table.classes, table.values, table.groups, table.origins, config.noise, config.seed)
-    with stages.enter("noise", *inputs, by=by) as stage:
+    with stages.enter("noise", *inputs, *table.marks(), by=by) as stage:
         path = stage.directory / "noise.npz"
         if not stage.finished:
             draw().save(path)

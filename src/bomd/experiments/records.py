@@ -76,6 +76,12 @@ class LabelRecord:
         """(N, C) labels that are proposed to be added."""
         return np.asarray((self.given.values < 0.5) & (self.opinion.proposed == 1))
 
+    @property
+    def changes(self) -> int:
+        """How many labels are proposed to change; one that moves to another class is one."""
+        changed = (self.removed | self.added)[:, self.given.findings] if not self.given.exclusive else self.removed
+        return int(changed.sum())
+
     def save(self, path: Path) -> None:
         columns: dict[str, NDArray[Any]] = {
             "ids": self.given.ids,
@@ -102,7 +108,7 @@ class LabelRecord:
         if self.clean is not None:
             optional |= {"clean": self.clean.values, "exposed": self.exposed}
         columns |= {name: column for name, column in optional.items() if column is not None}
-        write_arrays(path, columns)
+        write_arrays(path, columns | self.given.marks())
 
     @classmethod
     def load(cls, path: Path) -> LabelRecord:
@@ -117,6 +123,7 @@ class LabelRecord:
                 paths=columns.get("paths"),
                 patients=columns["patients"],
                 confirmed=columns.get("confirmed"),
+                exclusive="exclusive" in columns,
             )
             for name in ("scores", "classifier", "wrong"):
                 if name in columns and columns[name].shape != given.values.shape:
@@ -244,6 +251,7 @@ def save_predictions(path: Path, truths: Mapping[str, LabelTable], scores: Mappi
             f"{name}/truth": truth.values,
             f"{name}/scores": scores[name].values,
         }
+        columns |= {f"{name}/{mark}": value for mark, value in truth.marks().items()}
     write_arrays(path, columns)
 
 
@@ -254,7 +262,11 @@ def load_predictions(path: Path) -> dict[str, tuple[LabelTable, LabelTable]]:
     for name in [key.removesuffix("/ids") for key in columns if key.endswith("/ids")]:
         classes = tuple(str(item) for item in columns[f"{name}/classes"])
         truth = LabelTable(
-            columns[f"{name}/ids"], classes, columns[f"{name}/truth"], patients=columns[f"{name}/patients"]
+            columns[f"{name}/ids"],
+            classes,
+            columns[f"{name}/truth"],
+            patients=columns[f"{name}/patients"],
+            exclusive=f"{name}/exclusive" in columns,
         )
         loaded[name] = (truth, truth.replace(columns[f"{name}/scores"]))
     return loaded

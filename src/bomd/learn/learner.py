@@ -74,6 +74,7 @@ class Learner:
         networks: How many networks `build` makes.
         views: How many augmented views of a batch `step` asks for.
         mixes: Whether `step` computes with images before a network sees them; several processes then exchange them.
+        exclusive: Whether an image has one class and no other, so that probabilities are a softmax.
         recordable: Whether `step` and `after_step` are operations on tensors alone, so that a GPU can record them
             once and replay them: no branch on a tensor's value, no `.item()`, no shape that depends on values, no
             random numbers but PyTorch's. Python values that they read may change between epochs only, and `phase`
@@ -83,6 +84,7 @@ class Learner:
     networks = 1
     views = 1
     mixes = False
+    exclusive = False
     recordable = True
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
@@ -122,11 +124,16 @@ class Learner:
 
     def predict(self, networks: Sequence[Network], images: Tensor) -> Tensor:
         """(B, C) probabilities of normalised images; several networks are averaged."""
-        return torch.stack([network(images).sigmoid() for network in self.deployed(networks)]).mean(0)
+        return torch.stack([link(network(images), self.exclusive) for network in self.deployed(networks)]).mean(0)
 
     def deployed(self, networks: Sequence[Network]) -> list[Network]:
         """The networks to keep in a model: the mean of their probabilities is the prediction."""
         return list(networks)
+
+
+def link(logits: Tensor, exclusive: bool) -> Tensor:
+    """(B, C) probabilities: each class on its own, or one of them for each image."""
+    return logits.softmax(dim=1) if exclusive else logits.sigmoid()
 
 
 def prepare(pixels: Tensor, channels: int) -> Tensor:

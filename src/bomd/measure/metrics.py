@@ -16,6 +16,7 @@ from bomd.tables import NO_FINDING, Floats, LabelTable, Text
 
 Numbers = NDArray[np.float64]
 
+OF_ONE_LABEL = ("accuracy", "accuracy_low", "accuracy_high", "confusion")  # measured where an image has one class
 INTERVAL = (2.5, 97.5)  # percentiles of the bootstrap draws
 
 
@@ -50,6 +51,8 @@ class Classification(Saved):
         averaged: names of the findings in the mean.
         left_out: why each other finding is not in the mean.
         bootstrap: draws of patients behind the bounds.
+        accuracy: share of the images whose likeliest class is the true one; NaN where an image may have several.
+        confusion: images by true class (rows) and likeliest class (columns), in the order of `classes`.
     """
 
     classes: tuple[ClassScore, ...] = ()
@@ -62,11 +65,16 @@ class Classification(Saved):
     mean_ap: float = math.nan
     mean_ap_low: float = math.nan
     mean_ap_high: float = math.nan
+    accuracy: float = math.nan
+    accuracy_low: float = math.nan
+    accuracy_high: float = math.nan
+    confusion: tuple[tuple[int, ...], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As `result.json` has it: a list says why findings are left out."""
+        """As `result.json` has it: a list says why findings are left out, and what was not measured is not there."""
         reasons = [{"name": name, "reason": reason} for name, reason in self.left_out.items()]
-        return super().to_dict() | {"left_out": reasons}
+        whole = super().to_dict() | {"left_out": reasons}
+        return whole if self.confusion else {name: whole[name] for name in whole if name not in OF_ONE_LABEL}
 
     def brief(self) -> dict[str, Any]:
         """What goes with a model: `mean_auc` with `low` and `high`, `findings` in the mean, and `auc` of each class."""
@@ -75,6 +83,7 @@ class Classification(Saved):
             **{name: _rounded(value) for name, value in means.items()},
             "findings": len(self.averaged),
             "auc": {row.name: _rounded(row.auc) for row in self.classes},
+            **({"accuracy": _rounded(self.accuracy)} if self.confusion else {}),
         }
 
 
@@ -110,7 +119,13 @@ def classification(
     _check(truth, shared, labels, scores)
 
     draws = np.full((2, len(shared), bootstrap), np.nan)
+    known = truth.exclusive & (labels == 1).any(axis=1)
+    true, likeliest = (np.nan_to_num(values[known]).argmax(axis=1) for values in (labels, scores))
+    hits = np.full(bootstrap, np.nan)
     for part, weights in _patient_draws(truth.groups, bootstrap, seed):
+        if known.any():
+            drawn = weights[:, known]
+            hits[part] = drawn @ (true == likeliest) / np.where(drawn.any(axis=1), drawn.sum(axis=1), np.nan)
         for column in range(len(shared)):
             draws[:, column, part] = weighted_scores(labels[:, column], scores[:, column], weights)
     rows = [
@@ -132,8 +147,20 @@ def classification(
     chosen = [column for column, name in enumerate(shared) if name in averaged]
     auc, ap = (_mean(np.array([getattr(rows[column], key) for column in chosen])) for key in ("auc", "ap"))
     means = [_column_means(values[chosen]) for values in draws]
+    confusion = np.zeros((len(shared), len(shared)), dtype=np.int64)
+    np.add.at(confusion, (true, likeliest), 1)
     return Classification(
-        tuple(rows), tuple(averaged), left_out, bootstrap, auc, *_bounds(means[0]), ap, *_bounds(means[1])
+        tuple(rows),
+        tuple(averaged),
+        left_out,
+        bootstrap,
+        auc,
+        *_bounds(means[0]),
+        ap,
+        *_bounds(means[1]),
+        _mean(np.asarray(true == likeliest, dtype=np.float64)),
+        *_bounds(hits),
+        tuple(tuple(row) for row in confusion.tolist()) if truth.exclusive else (),
     )
 
 

@@ -19,12 +19,14 @@ MINIMUM = 10  # images with the finding, and images without; fewer say little ab
 
 
 def choose_thresholds(truth: LabelTable, predicted: LabelTable) -> dict[str, float | None]:
-    """A threshold for each predicted class, None where the labels do not allow one.
+    """A threshold for each predicted class, None where the labels do not allow one, or an image has one class.
 
     Args:
         truth: labels of 0, 1 or NaN; rows are matched by id and classes by name.
         predicted: probabilities for at least these images.
     """
+    if truth.exclusive:  # the likeliest class is called, whatever its probability
+        return dict.fromkeys(predicted.classes)
     labels = truth.align(predicted.classes).values
     scores = predicted.select(truth.ids).values
     soft = ~(np.isnan(labels) | np.isin(labels, (0, 1)))

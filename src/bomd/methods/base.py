@@ -1,4 +1,4 @@
-"""What a way of learning from noisy labels may override; the defaults are plain binary cross-entropy."""
+"""What a way of learning from noisy labels may override; the defaults are plain cross-entropy."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Prepared:
 
 
 class Method(Learner):
-    """Binary cross-entropy on the given labels, one hook at a time replaceable.
+    """Cross-entropy on the given labels, one hook at a time replaceable.
 
     Constructor arguments are the settings: recipes and the command line read them from the signature.
 
@@ -120,10 +120,13 @@ class Method(Learner):
         variant_of: The method whose table in a recipe this one starts from.
         trusts_labels: Whether `loss` and `step` take every label for right, whatever is predicted for its image: those
             that people confirmed then need no care of their own; see `methods/confirmed.py`.
+        one_label: Whether it can learn from images that have one class each: then it is told by `exclusive`, and its
+            loss is `cross_entropy`.
     """
 
     variant_of: str | None = None
     trusts_labels = False
+    one_label = False
 
     def check(self, train: LabelTable) -> None:
         """Refuse labels that the method cannot learn from, before any time is spent on images."""
@@ -134,11 +137,21 @@ class Method(Learner):
 
     def loss(self, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:
         """Scalar loss of one network on one batch; `index` are rows of the training table."""
-        return masked_cross_entropy(logits, targets)
+        return self.cross_entropy(logits, targets)
+
+    def cross_entropy(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+        """The plain loss: over all classes of an image together where it has one of them, else of each on its own.
+
+        Args:
+            weights: (B, 1) or (B, C) how much an image or label counts; by default all alike.
+        """
+        if self.exclusive:
+            return softmax_cross_entropy(logits, targets, weights)
+        return masked_cross_entropy(logits, targets, weights)
 
     def loss_of_confirmed(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Scalar loss of labels that people confirmed, all others being NaN; on the scale of `loss`."""
-        return masked_cross_entropy(logits, targets)
+        return self.cross_entropy(logits, targets)
 
     def step(self, networks: Sequence[Network], batch: Batch) -> Tensor:
         """Loss of one batch, summed over the networks; for methods that mix images or need several passes."""
@@ -154,9 +167,9 @@ def train_plainly(train: LabelTable, context: Context, epochs: int | None = None
     """
     settings = replace(context.fit, select="last", epochs=context.fit.epochs if epochs is None else epochs)
     inputs = (context.images.fingerprint, train.values, settings, context.seed, context.fabric.key)
-    with context.stages.enter("cross-entropy", *inputs, by=(__name__,)) as stage:
+    with context.stages.enter("cross-entropy", *inputs, *train.marks(), by=(__name__,)) as stage:
         (network,), history = fit(
-            Method(),
+            plain(train),
             context.images,
             train.values,
             settings,
@@ -169,9 +182,30 @@ def train_plainly(train: LabelTable, context: Context, epochs: int | None = None
     return network, history
 
 
-def masked_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Mean over the labelled entries of y softplus(-z) + (1 - y) softplus(z); NaN targets do not count."""
+def plain(train: LabelTable) -> Method:
+    """What learns these labels as they are."""
+    method = Method()
+    method.exclusive = train.exclusive
+    return method
+
+
+def masked_cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Mean over the labelled entries of y softplus(-z) + (1 - y) softplus(z), times weights; NaN does not count."""
     known = ~targets.isnan()
     clean = torch.where(known, targets, torch.zeros_like(targets))
-    entries = clean * F.softplus(-logits) + (1 - clean) * F.softplus(logits)
-    return (entries * known).sum() / known.sum().clamp(min=1)
+    entries = (clean * F.softplus(-logits) + (1 - clean) * F.softplus(logits)) * known
+    return (entries if weights is None else entries * weights).sum() / known.sum().clamp(min=1)
+
+
+def softmax_cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Mean over the labelled images of -sum y log softmax(z), times weights; y is scaled to sum to 1.
+
+    An image without anything positive is not labelled, as is NaN. Of weights of single labels the largest counts.
+    """
+    mass = targets.nan_to_num()
+    total = mass.sum(dim=1)
+    known = total > 0
+    images = -(mass * F.log_softmax(logits, dim=1)).sum(dim=1) / torch.where(known, total, 1)
+    if weights is not None:
+        images = images * weights.amax(dim=1)
+    return (images * known).sum() / known.sum().clamp(min=1)

@@ -6,9 +6,11 @@ from bomd.methods.base import Method
 
 
 class Bce(Method):
-    """Binary cross-entropy on the labels as given.
+    """Cross-entropy on the labels as given: of each class on its own, or by softmax where an image has one.
 
     Paper: the BCE rows of BoMD (Chen et al. 2023).
     Differs: nothing known.
     Cost: 1.
     """
+
+    one_label = True

@@ -59,6 +59,7 @@ class Bomd(Method):
     Cost: 1.67.
     """
 
+    one_label = True
     usual_weighting: Weighting = "release"
 
     def __init__(

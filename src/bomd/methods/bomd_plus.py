@@ -23,13 +23,14 @@ from bomd.describe.labelspace import embed
 from bomd.errors import InputError
 from bomd.learn.engine import History
 from bomd.methods.base import Context, Method, Prepared
-from bomd.methods.crossfit import cross_fit, logits_and_features, weighted_cross_entropy
+from bomd.methods.crossfit import cross_fit, logits_and_features
 from bomd.seeds import derive
 from bomd.tables import Flags, Floats, LabelTable, Opinion
 
 # Nats a label by which affected images must explain the labels better before the classifier is to learn anything but
 # the given labels. Noise on whole images gave .01 to .12, report mining in a fifth of the patients .001 to .004.
 WORTH_SOFTENING = 0.007
+WORTH_MOVING = 0.02  # the same for images with one label each: no noise gave .01 at most, one wrong in twenty .1
 CERTAIN = 10.0  # nats by which they must explain all labels better: few images may seem affected by chance
 
 
@@ -43,6 +44,8 @@ class BomdPlus(Method):
     images count for less. See docs/how-it-works.md.
     Cost: 1.8, or 2.2 where errors sit in whole images.
     """
+
+    one_label = True
 
     def __init__(
         self,
@@ -135,7 +138,7 @@ class BomdPlus(Method):
 
     def loss(self, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:
         assert self.weights is not None
-        return weighted_cross_entropy(logits, targets, self.weights[index])
+        return self.cross_entropy(logits, targets, self.weights[index])
 
     def loss_of_confirmed(self, logits: Tensor, targets: Tensor) -> Tensor:
         return self.full * super().loss_of_confirmed(logits, targets)
@@ -201,6 +204,8 @@ class BomdPlus(Method):
 
 def worth_softening(rates: Rates, labels: LabelTable) -> bool:
     """Whether errors sit in whole images so clearly that a classifier gains by learning something but the labels."""
+    if labels.exclusive:
+        return rates.gain >= max(WORTH_MOVING, CERTAIN / len(labels))
     labels_per_image = float((~np.isnan(labels.values)).sum(axis=1).mean())
     return rates.gain >= max(WORTH_SOFTENING * labels_per_image, CERTAIN / len(labels))
 

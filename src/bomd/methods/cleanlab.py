@@ -14,6 +14,8 @@ from bomd.methods.base import Context, Method, Prepared
 from bomd.methods.crossfit import cross_fit
 from bomd.tables import NO_FINDING, Flags, LabelTable
 
+LEAST = 1e-6  # of a probability whose logarithm is taken
+
 Probabilities = NDArray[np.float32]
 
 
@@ -24,9 +26,12 @@ class Cleanlab(Method):
     the package `cleanlab` itself, which counts for each class how many labels contradict confident predictions and
     flags as many of the most contradictory ones.
     Differs: nothing known in what is flagged; unknown labels are left out of the counts, and a class with labels of
-    one kind only is not judged.
+    one kind only is not judged. Where an image has one label, the package's functions for that are used, and turning
+    it round means to move it to the likeliest class.
     Cost: 5.
     """
+
+    one_label = True
 
     def __init__(self, folds: int = 5, action: Literal["prune", "flip"] = "prune") -> None:
         """Take the settings.
@@ -52,11 +57,20 @@ class Cleanlab(Method):
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         self.check(train)
         probabilities, _, history = cross_fit(train, context, self.folds)
-        wrong, notes = find_wrong(train, probabilities)
-        flags = Flags(train.ids, np.asarray(wrong.any(axis=1)), *quality(train.values, probabilities))
+        if train.exclusive:
+            wrong, notes = find_wrong_single(train, probabilities)
+            flags = Flags(train.ids, np.asarray(wrong.any(axis=1)), *quality_single(train, probabilities))
+        else:
+            wrong, notes = find_wrong(train, probabilities)
+            flags = Flags(train.ids, np.asarray(wrong.any(axis=1)), *quality(train.values, probabilities))
         progress.say(f"cleanlab flags {int(wrong.sum())} labels of {int(flags.noisy.sum())} images")
-        targets = np.where(wrong, np.float32(np.nan), train.values) if self.action == "prune" else flip(train, wrong)
-        return Prepared(targets, flags, scores=probabilities, history=history, notes=notes)
+        targets = (
+            np.where(wrong, np.float32(np.nan), train.values)
+            if self.action == "prune"
+            else flip(train, wrong, probabilities)
+        )
+        scores = np.log(np.maximum(probabilities, LEAST)) if train.exclusive else probabilities
+        return Prepared(targets, flags, scores=scores, history=history, notes=notes)
 
 
 def find_wrong(table: LabelTable, probabilities: Probabilities) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
@@ -84,6 +98,35 @@ def find_wrong(table: LabelTable, probabilities: Probabilities) -> tuple[NDArray
     return wrong, tuple(notes)
 
 
+def find_wrong_single(table: LabelTable, probabilities: Probabilities) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+    """(N, C) all labels of the images whose one label cleanlab finds wrong: where one class is, another is missing."""
+    known, labels, own = _single(table, probabilities)
+    wrong = np.zeros(table.values.shape, dtype=np.bool_)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        wrong[known] = _package("filter").find_label_issues(labels, own, n_jobs=1)[:, None]
+    return wrong, tuple(f"cleanlab: {warning.message}" for warning in caught)
+
+
+def quality_single(table: LabelTable, probabilities: Probabilities) -> tuple[Probabilities, Probabilities]:
+    """(N) cleanlab's score of each image's one label, and (N, C) the same of each class; lower is more suspect."""
+    known, labels, own = _single(table, probabilities)
+    image = np.full(len(table), np.nan, dtype=np.float32)
+    image[known] = _package("rank").get_label_quality_scores(labels, own)
+    entry = np.where(table.values >= 0.5, probabilities, 1 - probabilities)
+    return image, np.where(known[:, None], entry, np.nan).astype(np.float32)
+
+
+def _single(
+    table: LabelTable, probabilities: Probabilities
+) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.float64]]:
+    """(N) labelled images, the number of the class of each of them, and its probabilities, which add up to 1."""
+    known = np.asarray((table.values >= 0.5).any(axis=1))
+    labels = table.values[known].argmax(axis=1).astype(np.int64)
+    own = np.maximum(probabilities[known].astype(np.float64), LEAST)
+    return known, labels, own / own.sum(axis=1, keepdims=True)
+
+
 def quality(values: NDArray[np.float32], probabilities: Probabilities) -> tuple[Probabilities, Probabilities]:
     """(N) cleanlab's score of each image's labels, and (N, C) of each label; lower is more suspect, NaN unknown."""
     known = ~np.isnan(values)
@@ -103,8 +146,14 @@ def quality(values: NDArray[np.float32], probabilities: Probabilities) -> tuple[
     return image, entry
 
 
-def flip(table: LabelTable, wrong: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """(N, C) labels with the wrong ones turned round, and "No Finding" made to agree in the rows that changed."""
+def flip(table: LabelTable, wrong: NDArray[np.bool_], probabilities: Probabilities) -> NDArray[np.float32]:
+    """(N, C) labels with the wrong ones turned round, and "No Finding" made to agree in the rows that changed.
+
+    Where an image has one label, it moves to the likeliest class.
+    """
+    if table.exclusive:
+        likeliest = np.eye(len(table.classes), dtype=np.float32)[probabilities.argmax(axis=1)]
+        return np.where(wrong, likeliest, table.values)
     values = np.where(wrong, 1 - table.values, table.values)
     if NO_FINDING in table.classes:
         nothing = table.classes.index(NO_FINDING)

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -15,7 +14,7 @@ from bomd.config import FitSettings
 from bomd.data.split import split_by_patient
 from bomd.files import read_arrays, read_json, write_arrays, write_json
 from bomd.learn.engine import History, Learner, Score, fit, predict
-from bomd.methods.base import Context, Method
+from bomd.methods.base import Context, Method, plain
 from bomd.networks.backbone import Network
 from bomd.seeds import derive
 from bomd.tables import Floats, LabelTable
@@ -67,14 +66,15 @@ def cross_fit(
             context.seed,
             context.fabric.key,
         )
-        inputs += () if weights is None else (weights,)
+        inputs += (*train.marks(), *([] if weights is None else [weights]))
         with context.stages.enter("fold", *inputs, *depends, by=(__name__, *by)) as stage:
             path = stage.directory / "scores.npz"
             if not stage.finished:
                 if weights is not None:
                     learnt: Learner = Weighted(torch.as_tensor(weights[~held_out], device=context.fabric.device))
+                    learnt.exclusive = train.exclusive
                 else:
-                    learnt = learner or Method()
+                    learnt = learner or plain(train)
                 networks, course = fit(
                     learnt,
                     context.images.take(~held_out),
@@ -105,15 +105,7 @@ class Weighted(Method):
         self.weights = weights
 
     def loss(self, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:
-        return weighted_cross_entropy(logits, targets, self.weights[index])
-
-
-def weighted_cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """Mean over the labelled entries of weight times cross-entropy; NaN targets do not count."""
-    known = ~targets.isnan()
-    clean = torch.where(known, targets, torch.zeros_like(targets))
-    entries = clean * F.softplus(-logits) + (1 - clean) * F.softplus(logits)
-    return (entries * known * weights).sum() / known.sum().clamp(min=1)
+        return self.cross_entropy(logits, targets, self.weights[index])
 
 
 def logits_and_features(networks: Sequence[Network], images: Tensor) -> Tensor:

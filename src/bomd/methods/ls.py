@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from bomd.errors import InputError
-from bomd.methods.base import Method, masked_cross_entropy
+from bomd.methods.base import Method
 
 
 class Ls(Method):
@@ -13,11 +13,14 @@ class Ls(Method):
 
     Paper: Szegedy et al., CVPR 2016, mix a softmax label with the uniform distribution over classes (share 0.1); the
     LS rows of BoMD (Chen et al. 2023) use a share of 0.6.
-    Differs: every class moves towards 1/2 on its own, since classes of a multi-label problem do not share a total.
+    Differs: every class moves towards 1/2 on its own, since classes of a multi-label problem do not share a total;
+    where an image has one label it is as in the first paper.
     Found: with the share of 0.6 all negatives learn towards 0.3, which drowns rare positives: on X-rays it stays behind
     plain cross-entropy with labels as given. 0.1 is the milder choice.
     Cost: 1.
     """
+
+    one_label = True
 
     def __init__(self, smoothing: float = 0.6) -> None:
         """Take the settings.
@@ -30,4 +33,5 @@ class Ls(Method):
         self.smoothing = smoothing
 
     def loss(self, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:
-        return masked_cross_entropy(logits, (1 - self.smoothing) * targets + self.smoothing / 2)
+        undecided = 1 / logits.shape[1] if self.exclusive else 1 / 2
+        return self.cross_entropy(logits, (1 - self.smoothing) * targets + self.smoothing * undecided)

@@ -13,6 +13,7 @@ from bomd.config import Config
 from bomd.runs import version_of
 from bomd.saved import mapped
 
+ONE_CLASS = 3  # the format of a model whose probabilities add up to 1
 FIT = ("backbone", "weights", "epochs", "batch", "augment", "select")  # settings worth a line
 
 
@@ -42,7 +43,7 @@ def write(description: Mapping[str, Any]) -> str:
     name, method = facts.get("run", "a classifier"), facts.get("method")
     parts = [
         f"# {_plain(name)}: {_plain(description['backbone'])}" + (f" trained with {_plain(method)}" if method else ""),
-        f"Gives a probability for each of these findings in {_kind(description)} of the kind it was trained on: "
+        f"Gives a probability for each of these {_what(description)} {_kind(description)} of the kind it has learnt: "
         f"{', '.join(_plain(finding) for finding in description['classes'])}.",
         "For research. It is not a medical device, and no decision about a patient may rest on it.",
         "## Use",
@@ -100,6 +101,10 @@ def _noise(noise: dict[str, Any]) -> str:
     return f"Label noise that was added on purpose: {_plain(kind)}{_settings(noise)}."
 
 
+def _what(description: Mapping[str, Any]) -> str:
+    return "classes, of which an image has one, in" if description["format"] == ONE_CLASS else "findings in"
+
+
 def _kind(description: Mapping[str, Any]) -> str:
     return "an image in colour" if _in_colour(description) else "a frontal chest X-ray or another grey image"
 
@@ -130,7 +135,11 @@ def _metrics(metrics: Mapping[str, Any], images: Mapping[str, Any]) -> str:
         [_plain(name), _count(images.get(name)), _plain(scores["findings"]), _interval(scores)]
         for name, scores in metrics.items()
     ]
-    text = _table(["images of", "number", "findings", "mean AUC (95 % interval over patients)"], rows)
+    heads = ["images of", "number", "findings", "mean AUC (95 % interval over patients)"]
+    if any("accuracy" in scores for scores in metrics.values()):
+        heads = [*heads, "accuracy"]
+        rows = [[*row, _number(scores.get("accuracy"))] for row, scores in zip(rows, metrics.values(), strict=True)]
+    text = _table(heads, rows)
     held_out = [name for name in metrics if name.startswith("validation")]
     if not held_out:
         return text
@@ -150,6 +159,8 @@ def _findings(description: Mapping[str, Any], metrics: Mapping[str, Any]) -> str
         for name in classes
     ]
     text = _table(["finding", "threshold", *(f"AUC, {_plain(name)}" for name in metrics)], rows)
+    if description["format"] == ONE_CLASS:
+        return f"{text}\n\nAn image has one class: the one with the highest probability is called."
     if all(thresholds.get(name) is None for name in classes):
         reason = "nothing is known about held-out patients"
         if "images" in description["facts"]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from bomd.data.images import shape_of
 from bomd.errors import InputError
 from bomd.files import replacing
-from bomd.learn.learner import prepare
+from bomd.learn.learner import link, prepare
 from bomd.models.model import Model
 
 LARGEST_DIFFERENCE = 1e-4  # of a probability between PyTorch and the file
@@ -29,11 +29,11 @@ class Whole(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.networks = nn.ModuleList(model.networks)
-        self.channels = model.networks[0].channels
+        self.channels, self.exclusive = model.networks[0].channels, model.exclusive
 
     def forward(self, pixels: Tensor) -> Tensor:
         images = prepare(pixels.float(), self.channels)
-        return torch.stack([network(images).sigmoid() for network in self.networks]).mean(0)
+        return torch.stack([link(network(images), self.exclusive) for network in self.networks]).mean(0)
 
 
 def export_onnx(model: Model, path: Path) -> float:

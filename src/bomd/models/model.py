@@ -26,7 +26,7 @@ from bomd.data.batches import SCALES
 from bomd.data.images import cores, read_chunks, shape_of
 from bomd.errors import InputError
 from bomd.files import make_private, read_json, replacing, write_json, write_text
-from bomd.learn.engine import Learner, prepare
+from bomd.learn.learner import link, prepare
 from bomd.models import card
 from bomd.networks.architectures import PLAIN, complete, describe, make
 from bomd.networks.backbone import Network
@@ -58,6 +58,7 @@ class Model:
         facts: What it was trained on, and how.
         colour: Whether it sees images in colour.
         converts: Whether it sees images in grey that were in colour when it learnt from them, too.
+        exclusive: Whether an image has one class and no other, so that probabilities add up to 1.
     """
 
     networks: tuple[Network, ...]
@@ -68,6 +69,7 @@ class Model:
     facts: Mapping[str, Any] = field(default_factory=dict)
     colour: bool = False
     converts: bool = False
+    exclusive: bool = False
     _single: list[Recorded] = field(default_factory=list, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -141,7 +143,8 @@ class Model:
         return next(self.networks[0].parameters()).device
 
     def _forward(self, pixels: Tensor) -> Tensor:
-        return Learner().predict(self.networks, prepare(pixels.float(), self.networks[0].channels))
+        images = prepare(pixels.float(), self.networks[0].channels)
+        return torch.stack([link(network(images), self.exclusive) for network in self.networks]).mean(0)
 
 
 class Recorded:
@@ -175,6 +178,7 @@ def save(
     metrics: Mapping[str, Any] | None = None,
     colour: bool = False,
     converts: bool = False,
+    exclusive: bool = False,
     **facts: Any,
 ) -> None:
     """Write the folder; `model.json` comes last, so a folder that has it and opens is complete.
@@ -187,6 +191,7 @@ def save(
         metrics: By test set; see `bomd.measure.metrics.Classification.brief`.
         colour: Whether they learnt from images in colour.
         converts: Whether they learnt from images in colour that were converted to grey.
+        exclusive: Whether an image has one class and no other.
         facts: What it was trained on, and how, as `bomd.models.card.facts_of` has it; must fit into JSON.
     """
     architecture = describe(networks[0])
@@ -201,7 +206,7 @@ def save(
             temporary.write_bytes(content)
         checksums[_weights_file(number)] = hashlib.sha256(content).hexdigest()
     description = {
-        "format": FORMAT,
+        "format": card.ONE_CLASS if exclusive else FORMAT,  # older versions would get the probabilities wrong
         "backbone": networks[0].name,
         "architecture": architecture,
         "networks": len(networks),
@@ -251,6 +256,7 @@ def load(directory: Path | str, accelerator: Any = "auto") -> Model:
         description["facts"],
         colour,
         description["preprocessing"].get("converts") is True,
+        description["format"] == card.ONE_CLASS,
     )
 
 
@@ -341,7 +347,7 @@ def _checked(description: Any, directory: Path) -> dict[str, Any]:
 
     require(isinstance(description, dict), "this is not the description of a model")
     found = description.get("format")
-    if found not in (FIRST_FORMAT, FORMAT):
+    if found not in (FIRST_FORMAT, FORMAT, card.ONE_CLASS):
         raise InputError(f"{directory} holds a model of another version (format {found}).")
     whole = dict(description)
     if found == FIRST_FORMAT:

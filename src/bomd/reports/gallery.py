@@ -157,6 +157,7 @@ def questions(record: LabelRecord) -> dict[str, Any]:
         "added": int(added.sum()),
         "expected": float(opinion.expected.sum(dtype=np.float64)),
         "reasons": opinion.reasons,
+        "one_label": record.given.exclusive,
         "classes": classes,
     }
 

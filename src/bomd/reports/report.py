@@ -19,6 +19,7 @@ from bomd.experiments.records import LabelRecord
 from bomd.files import write_text
 from bomd.measure.significance import Sample, show, show_seconds
 from bomd.reports import figures, gallery, gate
+from bomd.reports.confusion import confusion
 from bomd.reports.figures import Look
 from bomd.reports.noise_curves import Judged, dots, judge, noise_figures, score_table
 from bomd.reports.summary import gather, groups_of, spread_meaning, test_head
@@ -294,6 +295,7 @@ def _block(parts: Sequence[_Part], leading: Sequence[_Part], test: str, name: st
     return {
         "figure": figures.dot_plot(["mean of findings", *shown], series, "AUC", name) if shown and name else None,
         "lines": lines,
+        "confusions": [found for part in leading if (found := confusion(part.group, part.look, test))],
         "leading": leading,
         "all": parts,
         "left_out": [f"{item} ({reason})" for item, reason in first.left_out.items()]

@@ -66,7 +66,8 @@ def summary_table(runs: Sequence[Run]) -> Table:
         pad_edge=False,
     )
     names = [test_head(test).replace(", ", ",\n") for test in tests]
-    headings = ["method", "seeds", *names, "flagged"]
+    right = [test for test in tests if any(group.score(test, "accuracy") for group in groups)]
+    headings = ["method", "seeds", *names, *(f"{test_head(test)}\naccuracy" for test in right), "flagged"]
     headings += ["flag\nAUROC"] * detected + ["label\nAUC"] * relabelled + ["time"]
     for heading in ["data"] * several + headings:
         side: Literal["left", "right"] = "left" if heading in ("data", "method") else "right"
@@ -75,6 +76,7 @@ def summary_table(runs: Sequence[Run]) -> Table:
     for group in groups:
         cells = [group.experiment] * several + [group.label, ", ".join(map(str, group.seeds))]
         cells += [show(group.score(test)) for test in tests]
+        cells += [show(group.score(test, "accuracy")) for test in right]
         cells.append(show(group.flagged, percent=True))
         cells += [show(group.detection.get("auroc"))] * detected
         if relabelled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,10 @@ from bomd.reports.comparison import write_comparison
 from bomd.reports.sheet import markdown_table, rows_to_csv
 from bomd.runs import Run
 
-NEWER = ("runs_at_once", "peak_gpu_memory_mb")  # columns that records of the first version do not have
+NEWER = ("accuracy", "runs_at_once", "peak_gpu_memory_mb")  # columns that not all records have
 COLUMNS = {
     "mean_auc": "AUC",
+    "accuracy": "accuracy",
     "detection_auroc": "detection AUROC",
     "detection_auroc_by_count": "AUROC of counting labels",
     "label_auc_before": "label AUC before",
@@ -97,6 +99,7 @@ def run_rows(record: Record) -> list[dict[str, Any]]:
             "mean_auc": scores.mean_auc,
             "mean_auc_low": scores.mean_auc_low,
             "mean_auc_high": scores.mean_auc_high,
+            "accuracy": None if math.isnan(scores.accuracy) else scores.accuracy,
             "findings_in_mean": len(scores.averaged),
             "detection_auroc": found.auroc,
             "detection_precision": found.precision,

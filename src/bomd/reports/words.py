@@ -225,9 +225,10 @@ def audit_in_words(grid: Judged, asked: Mapping[tuple[str, str], dict[str, Any]]
 
 def _doubtful(found: dict[str, Any], by: str) -> Point:
     share = f" ({100 * found['flagged'] / found['images']:.1f} %)" if found["flagged"] else ""
+    labels = "labels" if found["one_label"] else "labels of findings"
     return _point(
         f"{by}{found['flagged']:,} of {found['images']:,} images{share} have labels that look wrong.",
-        f"{found['expected']:,.0f} labels of findings are expected to be wrong in all. "
+        f"{found['expected']:,.0f} {labels} are expected to be wrong in all. "
         "A flag is a question, not a verdict: somebody who can read the image decides. Nothing was changed in the "
         "labels that were given.",
     )
@@ -240,6 +241,9 @@ def _questioned(found: dict[str, Any], by: str) -> Point | None:
     total = found["removed"] + found["added"]
     if not total:
         return _point(f"{by}No other labels are proposed.", "No label is doubtful enough.")
+    if found["one_label"]:
+        ways = f"Away from: {_by_class(found, 'removed', 'positives')}. To: {_by_class(found, 'added', 'negatives')}."
+        return _point(f"{by}{found['removed']:,} of {found['images']:,} labels are proposed to move.", ways)
     lead = f"{by}{total:,} of {found['labels']:,} labels are questioned, in {found['changed']:,} images: "
     lead += f"{found['removed']:,} positive and {found['added']:,} negative."
     sides = (("Positive", "removed", "positives"), ("Negative", "added", "negatives"))

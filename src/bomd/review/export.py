@@ -92,12 +92,15 @@ def merge(given: LabelTable, standing: Mapping[str, Mapping[str, Event]]) -> Rev
         split[row] = (yes == no) & (yes > 0)
         values[row] = np.where(split[row], values[row], np.where(yes > no, 1, np.where(no > yes, 0, np.nan)))
         confirmed[row] = yes != no
+        if given.exclusive and (values[row] == 1).sum() != 1:  # no class has a majority, so that nothing is decided
+            values[row], confirmed[row], split[row] = given.values[row], False, True
         reviewers[row] = len(events_on)
     names = {
         row: (tuple(sorted(event.reviewer for event in events_on)), max(event.time for event in events_on))
         for row, events_on in judgements.items()
     }
-    labels = LabelTable(given.ids, given.classes, values, given.paths, given.patients, confirmed=confirmed)
+    places = (given.paths, given.patients)
+    labels = LabelTable(given.ids, given.classes, values, *places, confirmed=confirmed, exclusive=given.exclusive)
     return Reviewed(labels, given, reviewers, split, names)
 
 

@@ -71,11 +71,12 @@ class Teacher:
         self.evidence = evidence
         record = evidence.record
         scores = record.scores if record.scores is not None else record.classifier
-        self._scores = scores if scores is not None and np.isfinite(scores).all() else None
+        usable = scores is not None and np.isfinite(scores).all() and not record.given.exclusive
+        self._scores = scores if usable else None
 
     @property
     def possible(self) -> bool:
-        """Whether the run holds any scores that decisions can be compared with."""
+        """Whether the run holds any scores that decisions can be compared with, label by label."""
         return self._scores is not None
 
     def learn(self, decisions: Mapping[int, Event], events: int) -> Learnt:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from bomd.clean.calibrate import calibrate
+from bomd.clean.opinion import ONE_LABEL_RATES
 from bomd.clean.rates import estimate_rates
 from bomd.clean.reviewed import rates_from_decisions
 from bomd.data.cells import csv_text
@@ -20,6 +21,8 @@ from bomd.tables import NO_FINDING
 def write_rates(run: Path, reviewed: Reviewed, file: Path) -> None:
     """Write `class,miss,false_alarm` of every finding that somebody decided on, for `bomd audit --rates`."""
     record = load_record(run)
+    if record.given.exclusive:
+        raise InputError(ONE_LABEL_RATES)
     scores = record.scores if record.scores is not None else record.classifier
     fixed = reviewed.labels.confirmed
     if scores is None:

@@ -12,7 +12,7 @@ from bomd.data.datasets import DATASETS
 from bomd.data.datasets.corrected import details_beside, digest_of
 from bomd.errors import InputError
 from bomd.experiments import experiment
-from bomd.experiments.experiment import HANDED
+from bomd.experiments.one_label import HANDED
 from bomd.files import fingerprint, write_text
 from bomd.methods import METHODS
 from bomd.reports.report import write_report

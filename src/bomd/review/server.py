@@ -112,6 +112,7 @@ class Pages:
                 "images": len(self.evidence),
                 "queued": len(self.queue.rows),
                 "reviewers": sorted(self.desks),
+                "one_label": record.given.exclusive,
                 "nothing": classes.index(NO_FINDING) if NO_FINDING in classes else None,
                 "packed": self.evidence.store.size,
                 "reasons": record.opinion.reasons,
@@ -306,6 +307,8 @@ class Pages:
         fits = isinstance(given, list) and len(given) == C
         if not fits or not all(value is None or (type(value) is int and value in (0, 1)) for value in given):
             raise HTTPException(400, f"'labels' must be {C} values, each 0, 1 or null.")
+        if self.evidence.record.given.exclusive and given.count(1) != 1:
+            raise HTTPException(400, "An image has one label here: exactly one of 'labels' must be 1.")
         return tuple(given)
 
 

@@ -86,7 +86,7 @@ function showLessons({ judged, first, asked, accepted, updated, classes }) {
   const ours = place("filter-basis").value === "decisions";
   const share = asked ? `${accepted} of ${asked} (${Math.round((100 * accepted) / asked)} %)` : "none yet";
   place("learning-summary").textContent = `Proposed changes taken: ${share}`;
-  let note = "This run holds no scores, so that nothing can be learnt from decisions.";
+  let note = `${state.run.one_label ? "Images have one label each" : "This run holds no scores"}, so that nothing is learnt from decisions.`;
   if (updated) note = `Order and probabilities of what is left were updated at ${time} by your ${updated.judged} judged images. Proposals stay as they are.`;
   else if (first) note = `From ${first} judged images on, order and probabilities follow from what you decide; so far ${judged}.`;
   place("learning-note").textContent = note;
@@ -277,9 +277,12 @@ function labelLine(label, column) {
 
 function flip(column, focus = false) {
   if (!state.image || column >= state.labels.length) return;
-  const steps = state.image.labels[column].given < 0 ? [null, 1, 0] : [0, 1];
-  const at = steps.indexOf(state.labels[column]);
-  state.labels = state.labels.map((value, place) => (place === column ? steps[(at + 1) % steps.length] : value));
+  if (state.run.one_label) state.labels = state.labels.map((_, place) => Number(place === column)); // moved, never added
+  else {
+    const steps = state.image.labels[column].given < 0 ? [null, 1, 0] : [0, 1];
+    const at = steps.indexOf(state.labels[column]);
+    state.labels = state.labels.map((value, place) => (place === column ? steps[(at + 1) % steps.length] : value));
+  }
   state.touched = true;
   showLabels();
   if (focus) place("labels").querySelector(`[data-column="${column}"]`).focus();

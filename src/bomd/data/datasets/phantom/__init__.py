@@ -36,6 +36,7 @@ def read(
     hospital: str = "north",
     count: int = 5000,
     seed: int = 0,
+    one_finding: bool = False,
 ) -> LabelTable:
     """Clean labels of the first `count` images of a hospital's split.
 
@@ -48,6 +49,8 @@ def read(
             as from a hospital of its own, with subtler and more frequent findings; to learn from).
         count: number of images N.
         seed: another number gives other patients.
+        one_finding: label each image with the finding that is drawn most strongly alone, or "No Finding"; what else is
+            drawn stays in the picture.
 
     Returns:
         Labels (N, 14) with ids such as `north-s0-p000123-1`, patients and views.
@@ -71,6 +74,11 @@ def read(
     first = np.repeat(np.cumsum(images) - images, images)[:count]
     ids = [f"{name}-{visit}" for name, visit in zip(patients, np.arange(count) - first + 1, strict=True)]
     values, supine = labels.diagnose(identify(ids))
+    if one_finding:
+        from bomd.data.datasets.phantom import drawing
+
+        strength = np.column_stack([drawing.severity(ids), values[:, -1]])
+        values = np.eye(len(NIH), dtype=np.float32)[strength.argmax(axis=1)]
     return LabelTable(
         np.asarray(ids, dtype=np.str_), NIH, values, patients=patients, views=np.where(supine, "AP", "PA")
     )

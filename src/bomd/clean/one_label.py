@@ -1,0 +1,93 @@
+"""One opinion about every image that has one label: is it wrong, and which class should it be moved to?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax  # type: ignore[import-untyped]
+
+from bomd.clean.posterior import Posterior
+from bomd.clean.rates import Rates
+from bomd.clean.transition import Transition, fit_transition
+from bomd.tables import LabelTable, Opinion
+
+FREQUENT, BEYOND = (
+    0.03,
+    4,
+)  # of the images of a class, and times the usual: what is given in its place that often is said
+NAMED = 3  # of such pairs, at most
+
+
+def judge_single(scores: NDArray[Any], labels: LabelTable) -> tuple[Posterior, Rates, NDArray[np.float64], list[str]]:
+    """What is believed about labels that exclude each other.
+
+    Returns:
+        The posterior; rates as of labels that stand alone; (N, C) how probable each given label is by the evidence
+        alone, for whoever asks which classes it tells apart; and sentences.
+    """
+    found = fit_transition(scores, labels.values)
+    truth = found.truth(scores, labels.values, labels.confirmed)
+    labelled = np.asarray((labels.values >= 0.5).any(axis=1))
+    given = np.where(labelled[:, None], labels.values >= 0.5, np.nan)
+    wrong = np.abs(given - truth).astype(np.float32)
+    own = np.where(labelled, np.nansum(given * (1 - truth), axis=1), 0.0)
+    share = float(np.clip(found.wrong, 1e-3, 0.99))
+    weight = np.minimum(1, (1 - own) / (1 - share)).astype(np.float32)
+    posterior = Posterior(
+        wrong, np.where(labelled[:, None], truth, np.nan).astype(np.float32), own.astype(np.float32), weight, wrong
+    )
+    return posterior, _rates(found, share), softmax(scores, axis=1), explain(found, labels.classes)
+
+
+def move(
+    posterior: Posterior,
+    labels: LabelTable,
+    learnt: NDArray[np.bool_],
+    at_least: float,
+    reasons: tuple[str, ...],
+    rank: NDArray[np.int64],
+) -> Opinion:
+    """What follows: a label is moved to the likeliest class where that is likely enough, and learnt.
+
+    Args:
+        posterior: As `judge_single` gives it.
+        learnt: (C) classes that the evidence tells apart; to no other is a label moved.
+        at_least: Probability of the new class above which it is proposed.
+        rank: (N) order of review.
+    """
+    labelled = np.asarray((labels.values >= 0.5).any(axis=1))
+    given = np.where(labelled[:, None], labels.values >= 0.5, np.nan).astype(np.float32)
+    truth = np.nan_to_num(posterior.truth)
+    best = truth.argmax(axis=1)
+    change = labelled & (truth.max(axis=1) > at_least) & learnt[best] & (given[np.arange(len(best)), best] == 0)
+    if labels.confirmed is not None:
+        change &= ~(labels.confirmed & (labels.values >= 0.5)).any(axis=1)
+    proposed = given.copy()
+    proposed[change] = np.eye(len(labels.classes), dtype=np.float32)[best[change]]
+    return Opinion(labels.ids, posterior.wrong, proposed, posterior.suspect, rank, learnt, reasons)
+
+
+def explain(found: Transition, classes: Sequence[str]) -> list[str]:
+    """What was estimated, in sentences."""
+    lines = [f"Every image has one label; about {100 * found.wrong:.2g} % of the labels seem to be wrong."]
+    rates = found.matrix * ~np.eye(len(classes), dtype=np.bool_)
+    order = np.argsort(-rates, axis=None, kind="stable")[:NAMED]
+    pairs = [tuple(int(place[0]) for place in np.unravel_index([one], rates.shape)) for one in order]
+    usual = BEYOND * float(np.median(found.matrix[~np.eye(len(classes), dtype=np.bool_)]))
+    said = [
+        f"{classes[true]} as {classes[given]} ({100 * rates[true, given]:.0f} %)"
+        for true, given in pairs
+        if rates[true, given] >= max(FREQUENT, usual)
+    ]
+    return [*lines, *([f"Most often given: {', '.join(said)}."] if said else [])]
+
+
+def _rates(found: Transition, share: float) -> Rates:
+    """False alarms and misses of each class, as if it stood alone."""
+    right = np.diag(found.matrix)
+    others = np.maximum(1 - found.frequency, 1e-9)
+    alarm = (found.frequency @ found.matrix - found.frequency * right) / others
+    return Rates(np.clip(alarm, 0, 0.99), np.clip(1 - right, 0, 0.99), share, found.gain)
