@@ -114,13 +114,12 @@ def prepare(
     from bomd.config import Config, ImageSettings
     from bomd.data.shards import Shard, pack_shard
     from bomd.data.shards import join as join_shards
-    from bomd.data.store import pack
     from bomd.experiments.experiment import pack_images, skipped_images
     from bomd.runs import Stages
 
     if join and shard is not None:
         raise InputError("--shard and --join: pack all shards first, then join them with a command of its own.")
-    way = join_shards if join else pack if shard is None else partial(pack_shard, shard=Shard.read(shard))
+    way = join_shards if join else None if shard is None else partial(pack_shard, shard=Shard.read(shard))
     chosen = _choose(name, root, options)
     config = Config(images=ImageSettings(size=size, skip_broken=skip_broken, mode=mode.value))
     for split, table in chosen.tables().items():

@@ -342,13 +342,13 @@ def pack_images(
     stages: runs.Stages,
     device: torch.device,
     kept_as: Keeping | None = None,
-    way: Callable[..., Store] = pack,
+    way: Callable[..., Store] | None = None,
 ) -> Source:
     """Decode every image once; the store is shared by all runs that use the same images at the same size.
 
     Args:
         kept_as: In grey or colour; by default what suits this table.
-        way: Packs all images, or a share of them, or joins such shares.
+        way: Packs a share of the images, or joins such shares; by default all are packed.
     """
     draw = dataset.render
     kept_as = how_to_keep(config, {"train": (table, dataset)}) if kept_as is None else kept_as
@@ -359,7 +359,7 @@ def pack_images(
         def render(ids: Text, size: int) -> Pixels:
             return np.asarray(draw(ids, size, device=device).cpu().numpy())
 
-    store = way(
+    store = (way or pack)(
         table,
         stages.directory("images", table.ids, table.paths, *kind),
         config.images.size,
