@@ -7,7 +7,7 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -46,19 +46,20 @@ class Records:
     newline: str
     mark: str
 
-    def text(self) -> str:
-        """The file."""
-        return self.mark + "".join(f"{line}{self.newline}" for line in (self.header, *self.rows))
+    def lines(self) -> Iterator[str]:
+        """The file, line by line."""
+        yield f"{self.mark}{self.header}{self.newline}"
+        yield from (f"{line}{self.newline}" for line in self.rows)
 
-    def beside(self, header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-        """The file with more columns at the right; every given character stays what and where it was.
+    def beside(self, header: Sequence[str], cells: Iterable[Sequence[str]]) -> Iterator[str]:
+        """The file, line by line, with more columns at the right; every given character stays what and where it was.
 
         Only a row with a cell that a spreadsheet would run as a formula is written anew, with an apostrophe before it.
         """
-        lines = [self._guarded(self.header) + self.separator + self._line(header)]
+        yield self.mark + self._guarded(self.header) + self.separator + self._line(header) + self.newline
         for row, width, added in zip(self.rows, self.widths, cells, strict=True):
-            lines.append(self._guarded(row) + self.separator * (1 + self.width - width) + self._line(added))
-        return self.mark + "".join(f"{line}{self.newline}" for line in lines)
+            filled = self._guarded(row) + self.separator * (1 + self.width - width)
+            yield filled + self._line(added) + self.newline
 
     def _guarded(self, record: str) -> str:
         cells = next(csv.reader(io.StringIO(record, newline=""), delimiter=self.separator))
