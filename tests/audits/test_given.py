@@ -148,7 +148,7 @@ def test_parquet_comes_out_as_text(tmp_path: Path) -> None:
     frame.to_parquet(tmp_path / "labels.parquet")
     found = read_given(tmp_path / "labels.parquet", None)
     assert isinstance(found.labels, LabelTable)
-    assert found.records.rows == ("a,1,0", "b,0,1")
+    assert list(found.records.rows) == ["a,1,0", "b,0,1"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "cp1252"])
