@@ -149,7 +149,8 @@ def measure(place: Place, step: str, *, gpu: bool) -> Line:
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     most, most_gpu, idle = 0, 0, _gpu_memory() if gpu else 0
     for commands in place.steps()[step]:
-        works = [partial(_call, words, len(commands) > 1) for words in commands] or [place.write_files]
+        works: list[Callable[[], None]] = [partial(_call, words, len(commands) > 1) for words in commands]
+        works = works or [place.write_files]
         running = [context.Process(target=_logged, args=(work, log)) for work in works]
         for process in running:
             process.start()

@@ -19,7 +19,7 @@ DIRECTIONS = 400  # at most that the features are rotated to: those along which 
 SCALE = 0.1  # of a standardised feature, so that the ridges mean the same for any features
 ITERATIONS = 60  # of L-BFGS
 FITTED = 50_000  # images at most that a head is fitted on; a few hundred weights need no more
-BLOCK = 1 << 22  # numbers that are looked at together
+BLOCK = 1 << 20  # numbers that are looked at together
 
 Floats = NDArray[np.float32]
 
