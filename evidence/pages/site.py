@@ -39,7 +39,6 @@ MENUS: dict[str, Any] = {
         "review.md": "Review flagged images",
         "change-log.md": "The change log",
         "models.md": "Models",
-        "large-sets.md": "A million images",
         "backbones.md": "Backbones of others",
         "pretraining.md": "A start that knows chests",
         "gpu.md": "GPU and cluster",
