@@ -19,8 +19,7 @@ from bomd.tables import LabelTable
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
 
-IMAGES, SIDE = 160, 1024  # packed: 160 MB
-LIMIT = 120 << 20  # bytes
+IMAGES, SIDE = 320, 1024  # packed: 320 MB
 WIDE = (50_000, 768)  # features: 150 MB
 
 # `%s` is what runs under the limit; at the end it is shown that the limit would not let the whole be read.
@@ -45,8 +44,8 @@ except MemoryError:
 """
 
 
-def limited(tmp_path: Path, work: str, whole: str) -> str:
-    words = [sys.executable, "-c", LIMITED % (work, whole), str(LIMIT), str(tmp_path)]
+def limited(tmp_path: Path, megabytes: int, work: str, whole: str) -> str:
+    words = [sys.executable, "-c", LIMITED % (work, whole), str(megabytes << 20), str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.rstrip().endswith("would not fit"), done.stdout[-2000:]
@@ -80,7 +79,7 @@ order = torch.randperm(len(store), generator=torch.Generator().manual_seed(0))
 seen = sum(int(pixels.sum()) for _, pixels in Images(store, store.ids, torch.device("cpu")).iterate(order, 8))
 print(len(store), seen)
 """
-    said = limited(tmp_path, work, "store.images[:]")
+    said = limited(tmp_path, 200, work, "store.images[:]")
     one = fit_square(read_image(tmp_path / "one.png"), SIDE)
     assert said.splitlines()[-2] == f"{IMAGES} {IMAGES * int(one.sum())}"
 
@@ -107,6 +106,6 @@ ids = np.arange(len(labels)).astype(str)
 features = read_features(place / "features.npy", ids, range(len(ids)), len(ids))
 np.save(place / "scores.npy", heads.cross_fit_heads(features, labels, np.arange(len(ids)) // 2))
 """
-    limited(tmp_path, work, "features.values")
+    limited(tmp_path, 120, work, "features.values")
     scores = np.load(tmp_path / "scores.npy")[:, 0]
     assert ((scores > 0) == truth).mean() > 0.98
