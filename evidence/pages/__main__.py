@@ -14,6 +14,7 @@ from evidence.pages import (
     reference,
     reproduced,
     results,
+    scale,
     speed,
     successor,
 )
@@ -28,7 +29,8 @@ def main() -> None:
         tuning.main(["--choose"])
     readme.write_numbers()
     how_it_works.main(redraw=True)
-    for page in (against_cleanlab, audit_table, datasets, methods, reference, reproduced, results, speed, successor):
+    pages = (against_cleanlab, audit_table, datasets, methods, reference, reproduced, results, scale, speed, successor)
+    for page in pages:
         page.main()
     print(f"Written: the tables in {RESULTS} and the pages in {DOCS}. What changed: git status")
 

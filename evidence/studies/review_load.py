@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from bomd.data.store import FORMAT
+from bomd.data.wanted import FORMAT
 from bomd.experiments.records import LabelRecord, opinion_of
 from bomd.files import write_arrays, write_json, write_text
 from bomd.review.decisions import FILE, read_events

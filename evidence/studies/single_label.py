@@ -7,7 +7,8 @@
 Heads on pixels judge all digits, as `bomd audit --features` does. For networks a third of the digits is held out with
 right labels, and on the others labels are moved. The phantoms are labelled with the finding that is drawn most
 strongly; they are tested on another hospital. Every order of review sees the same labels and the same scores, by models
-that never saw the image. Nothing was chosen by looking at a number below. Rows are kept unless they are made anew.
+that never saw the image. The rule for single labels was developed on digits,
+too, with other models and splits. Rows are kept unless they are made anew.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import shutil
 import stat
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ except ImportError:  # Windows has no such locks
 
 _locks: dict[Path, FileLock] = {}
 PACKED = (".xz", ".gz")
+_HASHED = 1 << 24  # bytes that are looked at together
 PRIVATE = 0o700  # of folders with other people's pictures and labels: their owner alone looks inside
 
 
@@ -253,6 +254,25 @@ def read_array(path: Path, *, mapped: bool = False) -> NDArray[Any]:
     return array
 
 
+@contextmanager
+def mapped_array(path: Path, shape: tuple[int, ...]) -> Iterator[NDArray[np.float32]]:
+    """A new `.npy` file to be filled piece by piece, which need not fit in memory and appears when it is whole."""
+    with replacing(path) as temporary:
+        values = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
+        if hasattr(os, "posix_fallocate"):  # a disk that fills up under a memory map would kill the process
+            with temporary.open("rb+") as stream:
+                os.posix_fallocate(stream.fileno(), 0, temporary.stat().st_size)
+        yield values
+        values.flush()
+        del values
+
+
+def write_pieces(path: Path, pieces: Iterable[str]) -> None:
+    """Write text that is never whole in memory."""
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
+        stream.writelines(pieces)
+
+
 def fingerprint(*parts: Any) -> str:
     """A short, stable hash of settings and arrays, to recognise that nothing has changed."""
     digest = hashlib.sha256()
@@ -260,7 +280,10 @@ def fingerprint(*parts: Any) -> str:
         if isinstance(part, np.ndarray):
             array = part if part.dtype.kind != "U" else np.char.encode(part, "utf-8")
             digest.update(f"{array.dtype}{array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).tobytes())
+            rows = np.atleast_1d(array)
+            step = max(1, _HASHED // max(1, rows[:1].nbytes))
+            for start in range(0, len(rows), step):  # it may be larger than memory
+                digest.update(rows[start : start + step].tobytes())
         else:
             digest.update(json.dumps(part, sort_keys=True, default=str).encode())
         digest.update(b"\0")

@@ -102,7 +102,7 @@ def test_a_run_of_a_recipe_gives_back_the_table_of_its_folder(place: Path) -> No
     own = kept.find(run)
     assert own is not None
     assert (own.form.id_column, own.form.label_column, own.suffix) == ("file", "findings", ".csv")
-    assert own.records.text().encode() == (place / "labels.csv").read_bytes()
+    assert "".join(own.records.lines()).encode() == (place / "labels.csv").read_bytes()
     (place / "labels.csv").unlink()
     assert kept.find(run) is None
     assert kept.find(runs.start(place / "runs", Config(train={"dataset": "phantom"})).directory) is None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from bomd.clean import heads
-from bomd.clean.heads import SCALE, cross_fit_heads, fit_heads, rotate, split_groups
+from bomd.clean.heads import SCALE, cross_fit_heads, find_turning, fit_heads, split_groups
 from bomd.errors import InputError
 
 
@@ -19,6 +21,10 @@ def some(rows: int = 300, width: int = 6, classes: int = 2, seed: int = 0) -> tu
     standard = (features - features.mean(0)) / features.std(0)
     labels = (rng.random((rows, classes)) < 1 / (1 + np.exp(1 - 2 * standard[:, :classes]))).astype(np.float64)
     return features, labels
+
+
+def rotate(features: np.ndarray) -> np.ndarray:
+    return find_turning(features)(features)
 
 
 def test_against_scikit_learn() -> None:
@@ -121,6 +127,19 @@ def test_a_part_of_many_images_is_enough(monkeypatch: pytest.MonkeyPatch) -> Non
     part = cross_fit_heads(features, labels, np.arange(2000))
     assert 0 < np.abs(part - whole).mean() < 0.4
     assert roc_auc_score(labels[:, 0], part[:, 0]) > roc_auc_score(labels[:, 0], whole[:, 0]) - 0.02
+
+
+def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Not the number of blocks, nor whether features lie on disk; far from 0, nothing is lost."""
+    features, labels = some()
+    features = np.asarray(features + 1e4, dtype=np.float32)
+    whole = cross_fit_heads(features, labels, np.arange(300) // 2)
+    np.save(tmp_path / "features.npy", features)
+    monkeypatch.setattr(heads, "BLOCK", 6 * 7)
+    mapped = cross_fit_heads(np.load(tmp_path / "features.npy", mmap_mode="r"), labels, np.arange(300) // 2)
+    np.testing.assert_allclose(mapped, whole, atol=2e-3)
+    spread = find_turning(features).factor * features.astype(np.float64).std(axis=0) / SCALE
+    np.testing.assert_allclose(spread, 1, rtol=1e-5)
 
 
 def test_bad_input() -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,28 @@ def test_csv_on_the_screen(model: Path, images: Path, capsys: pytest.CaptureFixt
     for row in rows:
         assert [float(row[name]) for name in CLASSES] == pytest.approx(expected(model, images)[row["file"]], abs=1e-4)
         assert row["above_threshold"] == "Mass|No Finding"
+
+
+def test_a_csv_is_written_while_images_are_read(tmp_path: Path) -> None:
+    """Hundreds of images with a thousand findings each: as Python's numbers they would take twenty megabytes."""
+    classes = [f"finding {number}" for number in range(1000)]
+    models.save(tmp_path / "model", [build("small", 1000, seed=1)], classes, 16)
+    (tmp_path / "images").mkdir()
+    Image.fromarray(np.zeros((16, 16), np.uint8)).save(tmp_path / "one.png")
+    for number in range(320):
+        (tmp_path / "images" / f"{number}.png").hardlink_to(tmp_path / "one.png")
+    assert bomd("predict", tmp_path / "model", tmp_path / "one.png", "-o", tmp_path / "one.csv") == 0  # imports
+    tracemalloc.start()
+    try:
+        assert bomd("predict", tmp_path / "model", tmp_path / "images", "-o", tmp_path / "out.csv") == 0
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 12e6
+    lines = (tmp_path / "out.csv").read_text().splitlines()
+    assert [line.partition(",")[0] for line in lines[1:]] == sorted(
+        str(file) for file in (tmp_path / "images").iterdir()
+    )
 
 
 def test_no_cell_is_a_formula_and_our_reader_gives_the_names_back(tmp_path: Path) -> None:

@@ -74,3 +74,18 @@ def test_a_wide_table_is_read_within_a_limit(tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-1000:]
     assert int(done.stdout.split()[-1]) == (cells == "1").sum()
+
+
+@pytest.mark.parametrize("count", [0, 3, 4, 11])
+def test_texts_kept_end_to_end_are_the_texts(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compact, "TOGETHER", 4)
+    given = [f"{'ü' * row}\n\U0001f600\udcff{row}" if row % 3 else "" for row in range(count)]
+    found = compact.Texts(given)
+    assert len(found) == count
+    assert list(found) == found[:] == given
+    assert list(reversed(found)) == given[::-1]
+    assert found[1:9:2] == given[1:9:2]
+    with pytest.raises(IndexError):
+        found[count]
+    if count:
+        assert (found[-1], found[-count]) == (given[-1], given[0])

@@ -19,7 +19,7 @@ from bomd.errors import InputError
 from bomd.learn.engine import prepare
 from bomd.measure.metrics import Classification, ClassScore
 from bomd.methods import METHODS
-from bomd.models import card, model
+from bomd.models import blocks, card, model
 from bomd.networks.architectures import ARCHITECTURES, make
 from bomd.networks.backbone import Network, build
 
@@ -65,10 +65,10 @@ def test_several_networks_are_averaged(tmp_path: Path) -> None:
     torch.testing.assert_close(found, (probabilities(networks[0]) + probabilities(networks[1])) / 2)
 
 
-@pytest.mark.parametrize("worth", [0, model.WORTH_PROCESSES])
+@pytest.mark.parametrize("worth", [0, blocks.WORTH_PROCESSES])
 def test_files_are_predicted_by_name(tmp_path: Path, worth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few are decoded here, many by several processes: the same numbers in the same order."""
-    monkeypatch.setattr(model, "WORTH_PROCESSES", worth)
+    monkeypatch.setattr(blocks, "WORTH_PROCESSES", worth)
     count = 11
     model.save(tmp_path, [build("small", 3, seed=1)], CLASSES, 32)
     files = [tmp_path / f"{number}.png" for number in range(count)]

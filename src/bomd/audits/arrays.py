@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bomd.clean.heads import blocks
 from bomd.clean.rates import known_rates
 from bomd.data.cells import meaning
 from bomd.data.label_files import read_table
@@ -18,11 +20,39 @@ from bomd.tables import NO_FINDING, Floats, Text, rows_of
 COLUMNS = ("class", "miss", "false_alarm")  # of a table of rates
 
 
-def read_features(file: Path, ids: Text, rows: Sequence[int], records: int) -> Floats:
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Some rows of an array, which may be a file larger than memory: only those that are asked for are read.
+
+    Attributes:
+        values: (R, D) any numbers.
+        rows: (N) which rows, in this order.
+    """
+
+    values: NDArray[Any]
+    rows: NDArray[np.intp]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return len(self.rows), self.values.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, places: Any) -> Floats:
+        return np.asarray(self.values[self.rows[places]], dtype=np.float32)
+
+    def take(self, places: NDArray[np.intp]) -> Rows:
+        """Fewer of them, or in another order."""
+        return Rows(self.values, self.rows[places])
+
+
+def read_features(file: Path, ids: Text, rows: Sequence[int], records: int) -> Rows:
     """(N, D) embeddings of the images with these ids.
 
     Args:
-        file: `.npy` with one row for each record of the label file, or `.npz` with "ids" and "features".
+        file: `.npy` with one row for each record of the label file, which stays on disk, or `.npz` with "ids" and
+            "features".
         ids: (N) of the images that are audited.
     """
     return _rows(file, "features", ids, rows, records)[0]
@@ -38,7 +68,8 @@ def read_probabilities(
             `.npz` with "ids", "probabilities" and maybe "classes", the names of its columns.
         judged: The C classes that are judged: the same, and maybe "No Finding", which follows from the others.
     """
-    values, named = _rows(file, "probabilities", ids, rows, records)
+    found, named = _rows(file, "probabilities", ids, rows, records)
+    values = found[:]
     names = [str(name) for name in named["classes"]] if "classes" in named else list(given)
     if values.shape[1] != len(names):
         raise InputError(f"{file} has {values.shape[1]} columns of probabilities for {len(names)} classes.")
@@ -80,12 +111,10 @@ def read_rates(file: Path, classes: Sequence[str]) -> dict[str, dict[str, float]
     return {name: kinds for name, kinds in found.items() if kinds}
 
 
-def _rows(
-    file: Path, what: str, ids: Text, rows: Sequence[int], records: int
-) -> tuple[Floats, dict[str, NDArray[Any]]]:
+def _rows(file: Path, what: str, ids: Text, rows: Sequence[int], records: int) -> tuple[Rows, dict[str, NDArray[Any]]]:
     """(N, D) numbers of the audited images, and whatever else the file names."""
     try:
-        loaded = np.load(file, allow_pickle=False)
+        loaded = np.load(file, mmap_mode="r", allow_pickle=False)
         named = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else None
     except Exception as error:  # numpy and zipfile raise many kinds for a damaged file
         raise InputError(f"Cannot read {what} from {file}: {' '.join(str(error).split())}") from error
@@ -102,8 +131,10 @@ def _rows(
         raise InputError(f"{what.capitalize()} in {file} are {shape}; expected numbers (N, D).")
     if names is None and len(values) != records:
         raise InputError(f"{file} has {len(values)} rows of {what} for {records} rows of labels; use .npz with ids.")
-    chosen = (values[list(rows)] if names is None else values[rows_of(names, ids)]).astype(np.float32)
-    finite = np.isfinite(chosen).all(axis=1)
-    if not finite.all():
-        raise InputError(f"{what.capitalize()} of image {str(ids[np.argmin(finite)])!r} in {file} are not finite.")
-    return np.asarray(chosen, dtype=np.float32), named or {}
+    chosen = Rows(values, np.asarray(rows, dtype=np.intp) if names is None else rows_of(names, ids))
+    for block in blocks(len(chosen), chosen):
+        finite = np.isfinite(chosen[block]).all(axis=1)
+        if not finite.all():
+            first = str(ids[block][np.argmin(finite)])
+            raise InputError(f"{what.capitalize()} of image {first!r} in {file} are not finite.")
+    return chosen, named or {}

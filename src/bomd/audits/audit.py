@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from bomd.data.datasets import DATASETS, folder
 from bomd.data.one_label import Labels
 from bomd.experiments.experiment import run_on
 from bomd.experiments.records import load_record
-from bomd.files import write_json, write_text
+from bomd.files import write_json, write_pieces, write_text
 from bomd.reports.report import write_report
 from bomd.tables import LabelTable
 from bomd.typed import check_keywords
@@ -117,21 +118,21 @@ def carry_out(plan: Plan) -> Audit:
     found = Audit(plan.output, run, record, left_out, plan.notes)
     left_out |= {broken["id"]: broken["reason"] for broken in found.store().broken}
     facts |= {"run": str(run.directory.relative_to(plan.output)), "left_out": left_out, "notes": list(plan.notes)}
-    write_text(plan.output / TABLE, _clean_table(plan.given, found))
+    write_pieces(plan.output / TABLE, _clean_table(plan.given, found))
     write_text(plan.output / LONG, _long_table(found))
     write_report([run], plan.output / PAGE)
     write_json(plan.output / FACTS, facts)
     return found
 
 
-def _clean_table(given: Given, found: Audit) -> str:
+def _clean_table(given: Given, found: Audit) -> Iterator[str]:
     """The given table with the columns of the audit; rows that were left out have blanks there."""
-    headings = names(found.record.given.classes, found.record.given.exclusive)
-    judged = dict(zip(found.record.given.ids.tolist(), cells(found.record), strict=True))
-    added = [[""] * len(headings) for _ in given.records.rows]
-    for place, name in zip(given.rows, given.labels.ids.tolist(), strict=True):
-        added[place] = judged.get(name, added[place])
-    return given.records.beside(headings, added)
+    record, headings = found.record, names(found.record.given.classes, found.record.given.exclusive)
+    judged = {name: row for row, name in enumerate(record.given.ids.tolist())}
+    rows = [judged.get(name) for name in given.labels.ids.tolist()]
+    row_of = dict(zip(given.rows, rows, strict=True))
+    places = (row_of.get(place) for place in range(len(given.records.rows)))
+    return given.records.beside(headings, cells(record, places))
 
 
 def _long_table(found: Audit) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,17 +21,20 @@ def names(classes: Sequence[str], exclusive: bool = False) -> list[str]:
     return [*ONCE, *([MOVED] if exclusive else []), *(f"{name} {what}" for name in classes for what in OF_CLASS), LAST]
 
 
-def cells(record: LabelRecord) -> list[list[str]]:
-    """For each image, its cells in the order of `names`; what is not known is blank."""
-    opinion, flagged, found = record.opinion, record.flagged, []
-    for row in range(len(record.given)):
+def cells(record: LabelRecord, rows: Iterable[int | None]) -> Iterator[list[str]]:
+    """For each of these images, its cells in the order of `names`; what is not known is blank."""
+    opinion, flagged = record.opinion, record.flagged
+    blank = [""] * len(names(record.given.classes, record.given.exclusive))
+    for row in rows:
+        if row is None:
+            yield blank
+            continue
         line = [str(int(flagged[row])), str(opinion.rank[row]), number(opinion.expected[row])]
         if record.given.exclusive:
             line.append("|".join(chosen(record.given, opinion.proposed[row])))
         for column in range(len(record.given.classes)):
             line += [number(value[row, column]) for value in (opinion.proposed, opinion.wrong, record.targets.values)]
-        found.append([*line, joined(voters(record, row))])
-    return found
+        yield [*line, joined(voters(record, row))]
 
 
 def voters(record: LabelRecord, row: int) -> list[str]:

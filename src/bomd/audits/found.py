@@ -55,7 +55,7 @@ class Audit:
     def table(self) -> pd.DataFrame:
         """One row for each judged image, the most suspect first, with the columns of `labels_clean.csv`."""
         headings = names(self.record.given.classes, self.record.given.exclusive)
-        frame = pd.DataFrame(cells(self.record), columns=headings)
+        frame = pd.DataFrame(cells(self.record, range(len(self.record.given))), columns=headings)
         numbers = [name for name in headings if name not in (LAST, MOVED)]
         frame[numbers] = frame[numbers].apply(pd.to_numeric)
         frame.insert(0, "id", self.record.given.ids)

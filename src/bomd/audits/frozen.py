@@ -20,7 +20,7 @@ from bomd.config import DeviceSettings
 from bomd.data.batches import Images, normalise
 from bomd.errors import InputError
 from bomd.experiments.experiment import Source
-from bomd.files import fingerprint, read_array, write_array
+from bomd.files import fingerprint, mapped_array, read_array, write_array
 from bomd.learn.learner import prepare
 from bomd.networks.architectures import describe
 from bomd.networks.backbone import BACKBONES, Network, build
@@ -55,11 +55,13 @@ class Frozen:
             whole = stage.directory / "features.npy"
             if not stage.finished:
                 parts = self._parts(images, stage.directory)
-                write_array(whole, np.concatenate([read_array(part) for part in parts]))
+                with mapped_array(whole, (len(images), self.network.feature_size)) as values:
+                    for place, part in enumerate(parts):
+                        values[place * CHUNK : (place + 1) * CHUNK] = read_array(part)
                 stage.finish(images=len(images))
                 for part in parts:
                     part.unlink()
-            found: Floats = read_array(whole)
+            found: Floats = read_array(whole, mapped=True)
         return found
 
     @torch.no_grad()

@@ -14,7 +14,7 @@ from bomd.data.datasets.corrected import details_beside
 from bomd.data.label_files import kind_of, read_verbatim
 from bomd.data.records import Records
 from bomd.errors import InputError
-from bomd.files import read_json, write_json, write_text
+from bomd.files import read_json, write_json, write_pieces
 from bomd.runs import Run
 
 TABLE, FORM = "table.csv", "table.json"
@@ -39,7 +39,7 @@ def keep(given: Given, directory: Path) -> None:
     suffix = Path(given.name).suffix.lower()
     form = asdict(form_of(given.layout))
     write_json(directory / FORM, {"suffix": suffix if suffix in (".csv", ".tsv") else ".csv", **form})
-    write_text(directory / TABLE, given.records.text())
+    write_pieces(directory / TABLE, given.records.lines())
     if given.details is not None:
         shutil.copyfile(given.details, details_beside(directory / TABLE))
 

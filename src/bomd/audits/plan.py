@@ -22,6 +22,7 @@ from bomd.data.colour import Mode
 from bomd.data.images import read_image
 from bomd.data.one_label import Labels, with_kind
 from bomd.data.verify import verify_tables
+from bomd.data.wanted import file_state
 from bomd.errors import InputError
 from bomd.experiments.one_label import HANDED, ONE_LABEL
 from bomd.files import fingerprint, read_json
@@ -109,8 +110,7 @@ def plan(
     notes += confirmed_note(labels)
     notes += [f"{len(given.missing)} rows have no image and are left out."] if given.missing else []
     notes += [f"{given.repeated} rows repeat an id and are left out."] if given.repeated else []
-    files = [Path(str(path)).stat() for path in labels.paths] if labels.paths is not None else []
-    state = np.asarray([(file.st_size, file.st_mtime_ns) for file in files])
+    state = np.stack(list(file_state(labels).values())[1:], axis=1) if labels.paths is not None else np.asarray([])
     request = fingerprint(labels.ids, list(labels.classes), labels.values, labels.groups, labels.paths, state, seed)
     if labels.confirmed is not None:
         request = fingerprint(request, labels.confirmed)

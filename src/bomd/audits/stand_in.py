@@ -8,7 +8,7 @@ from pathlib import Path
 from bomd.audits.arrays import read_features, read_probabilities
 from bomd.audits.frozen import plan_frozen
 from bomd.audits.given import Given
-from bomd.audits.untrained import Kind, Values, given_values
+from bomd.audits.untrained import Kind, Values, given_features, given_values
 from bomd.config import FitSettings
 from bomd.errors import InputError
 from bomd.files import fingerprint
@@ -51,12 +51,10 @@ def find_stand_in(
         return StandIn("frozen", frozen.features, frozen.fingerprint, side, FitSettings(backbone=backbone))
     where = (given.labels.ids, given.rows, len(given.records.rows))
     if features is not None:
-        kind: Kind = "features"
-        values = read_features(Path(features), *where)
-    else:
-        kind = "probabilities"
-        values = read_probabilities(Path(str(probabilities)), *where, given.labels.classes, labels.classes)
-    return StandIn(kind, given_values(values, labels.ids), fingerprint(kind, values))
+        rows = read_features(Path(features), *where)
+        return StandIn("features", given_features(rows, labels.ids), fingerprint("features", rows.values, rows.rows))
+    values = read_probabilities(Path(str(probabilities)), *where, given.labels.classes, labels.classes)
+    return StandIn("probabilities", given_values(values, labels.ids), fingerprint("probabilities", values))
 
 
 def at_most_one(features: str | Path | None, probabilities: str | Path | None, backbone: str | None) -> str | None:

@@ -12,9 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from bomd import progress, runs
+from bomd.audits.arrays import Rows
 from bomd.clean.calibrate import LEAST, logistic
 from bomd.clean.graph import nearest_images
-from bomd.clean.heads import FOLDS, cross_fit_heads
+from bomd.clean.heads import FOLDS, Features, blocks, cross_fit_heads
 from bomd.clean.opinion import form_opinion
 from bomd.clean.rates import known_rates
 from bomd.config import Config
@@ -22,6 +23,7 @@ from bomd.data.datasets import DATASETS
 from bomd.experiments.experiment import Source, pack_images, skipped_images
 from bomd.experiments.records import LabelRecord
 from bomd.experiments.writing import write_run
+from bomd.files import mapped_array, read_array, read_arrays, write_array, write_arrays
 from bomd.methods.bomd_plus import as_flags
 from bomd.sources import code_of
 from bomd.tables import Floats, LabelTable, Text, rows_of
@@ -30,11 +32,16 @@ Kind = Literal["features", "probabilities", "frozen"]  # where a run says how it
 NEIGHBOURS = 10  # images with the nearest features, to be looked at
 
 
-Values = Callable[[Source, runs.Stages], Floats]  # (n, D) features or (n, C) probabilities of packed images
+Values = Callable[[Source, runs.Stages], Features]  # (n, D) features or (n, C) probabilities of packed images
+
+
+def given_features(features: Rows, ids: Text) -> Values:
+    """Those of a file, which stays on disk: (N, D) for the images with these (N) ids."""
+    return lambda source, stages: features.take(rows_of(ids, source.labels.ids))
 
 
 def given_values(values: Floats, ids: Text) -> Values:
-    """Those of a file: (N, D) or (N, C) for the images with these (N) ids."""
+    """Those of a file: (N, C) for the images with these (N) ids."""
     return lambda source, stages: np.asarray(values[rows_of(ids, source.labels.ids)])
 
 
@@ -55,12 +62,13 @@ def run_untrained(config: Config, labels: LabelTable, values: Values, root: Path
     source = pack_images(labels, DATASETS["folder"], config, stages, torch.device("cpu"))
     given, own = source.labels, values(source, stages)
     if config.method != "probabilities":
-        scores, neighbours = judge_by_features(own, given, config.seed)
+        with stages.enter("judged", config.train, config.seed, given.ids, by=(__name__,)) as stage:
+            scores, neighbours = judge_by_features(own, given, config.seed, stage)
         which = f"frozen features of {config.fit.backbone}" if config.method == "frozen" else "features that were given"
         note = f"Logistic heads on the {which}, fitted on {FOLDS - 1} of {FOLDS} parts of the patients"
         note += ", judge the labels of the part left out."
     else:
-        clipped = np.clip(own.astype(np.float64), LEAST, 1 - LEAST)
+        clipped = np.clip(own[:].astype(np.float64), LEAST, 1 - LEAST)
         scores = (np.log(clipped) if given.exclusive else logistic(clipped)).astype(np.float32)
         neighbours = None
         note = "Probabilities that were given judge the labels, as if their model never saw them."
@@ -79,10 +87,28 @@ def run_untrained(config: Config, labels: LabelTable, values: Values, root: Path
     return this
 
 
-def judge_by_features(features: Floats, given: LabelTable, seed: int) -> tuple[Floats, NDArray[np.int64]]:
-    """(N, C) scores by heads that never saw the patient, and (N, K) the nearest images to look at."""
-    heads = cross_fit_heads(features, given.values, given.groups, seed=seed, exclusive=given.exclusive)
-    scores = heads.astype(np.float32)
-    lengths = np.linalg.norm(features, axis=1, keepdims=True)
-    unit = features / np.where(lengths > 0, lengths, np.float32(1))
-    return scores, nearest_images(unit[:, None], min(NEIGHBOURS, len(given) - 1)).indices
+def judge_by_features(
+    features: Features, given: LabelTable, seed: int, stage: runs.Stage
+) -> tuple[Floats, NDArray[np.int64]]:
+    """(N, C) scores by heads that never saw the patient, and (N, K) the nearest images to look at.
+
+    Args:
+        features: (N, D) of the images.
+        given: Their labels.
+        seed: Of the split of the patients.
+        stage: Keeps both, so that neither is computed again after an interruption.
+    """
+    scores, nearest, unit = (stage.directory / name for name in ("scores.npy", "nearest.npz", "unit.npy"))
+    if not scores.exists():
+        found = cross_fit_heads(features, given.values, given.groups, seed=seed, exclusive=given.exclusive)
+        write_array(scores, found)
+    if not nearest.exists():
+        with mapped_array(unit, (len(features), 1, features.shape[1])) as values:
+            for rows in blocks(len(features), features):
+                lengths = np.linalg.norm(features[rows], axis=1, keepdims=True)
+                values[rows, 0] = features[rows] / np.where(lengths > 0, lengths, np.float32(1))
+        count = min(NEIGHBOURS, len(given) - 1)
+        write_arrays(nearest, {"rows": nearest_images(read_array(unit, mapped=True), count).indices})
+        unit.unlink()
+        stage.finish(images=len(given))
+    return read_array(scores), read_arrays(nearest)["rows"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +20,22 @@ DIRECTIONS = 400  # at most that the features are rotated to: those along which 
 SCALE = 0.1  # of a standardised feature, so that the ridges mean the same for any features
 ITERATIONS = 60  # of L-BFGS
 FITTED = 50_000  # images at most that a head is fitted on; a few hundred weights need no more
+BLOCK = 1 << 20  # numbers that are looked at together
 
 Floats = NDArray[np.float32]
 
 
+class Features(Protocol):
+    """(N, D) numbers that need not be in memory: an array, a memory map, or anything that gives rows of one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, rows: Any, /) -> NDArray[Any]: ...
+
+
 def cross_fit_heads(
-    features: NDArray[Any],
+    features: Features,
     labels: NDArray[Any],
     groups: NDArray[Any],
     *,
@@ -32,6 +44,8 @@ def cross_fit_heads(
     exclusive: bool = False,
 ) -> Doubles:
     """Score every label by a logistic regression of all classes that was fitted without its patient.
+
+    Features are read in blocks, so that they may be larger than memory.
 
     Args:
         features: (N, D), finite, of any scale.
@@ -51,23 +65,32 @@ def cross_fit_heads(
         >>> bool(scores[-1, 0] > 0 > scores[0, 0])
         True
     """
-    if features.ndim != 2 or labels.ndim != 2 or not len(features) == len(labels) == len(groups):
+    if len(features.shape) != 2 or labels.ndim != 2 or not len(features) == len(labels) == len(groups):
         raise InputError(f"Features {features.shape}, labels {labels.shape} and {len(groups)} groups do not fit.")
-    if not np.isfinite(features).all():
-        raise InputError("Features must be finite.")
     fold_of = split_groups(groups, folds, seed)
-    rotated = rotate(features)
-    found: list[tuple[float, Doubles]] = []
-    for ridge in RIDGES:
-        scores = np.empty(labels.shape)
-        for fold in range(fold_of.max() + 1):
-            own = fold_of == fold
-            others = np.flatnonzero(~own)
-            others = others[:: -(-len(others) // FITTED)]
-            weights = fit_heads(rotated[others], labels[others], ridge * len(others), exclusive)
-            scores[own] = rotated[own] @ weights[:-1] + weights[-1]
-        found.append((_surprise(scores, labels, exclusive), scores))
-    return min(found, key=lambda pair: pair[0])[1]
+    turning = find_turning(features)
+    weights = []
+    for fold in range(fold_of.max() + 1):
+        others = np.flatnonzero(fold_of != fold)
+        others = others[:: -(-len(others) // FITTED)]
+        turned = np.concatenate([turning(features[others[rows]]) for rows in blocks(len(others), features)])
+        weights.append([fit_heads(turned, labels[others], ridge * len(others), exclusive) for ridge in RIDGES])
+    scores, surprise = np.empty((len(RIDGES), *labels.shape)), np.zeros(len(RIDGES))
+    for rows in blocks(len(features), features):
+        turned = turning(features[rows])
+        for place in range(len(RIDGES)):
+            for fold in np.unique(fold_of[rows]):
+                own = fold_of[rows] == fold
+                found = weights[fold][place]
+                scores[place, rows][own] = turned[own] @ found[:-1] + found[-1]
+            surprise[place] += _surprise(scores[place, rows], labels[rows], exclusive)
+    return np.asarray(scores[np.argmin(surprise)])
+
+
+def blocks(count: int, features: Features) -> Iterator[slice]:
+    """Consecutive rows, as many at a time as take little memory."""
+    step = max(1, BLOCK // features.shape[1])
+    return (slice(start, min(start + step, count)) for start in range(0, count, step))
 
 
 def split_groups(groups: NDArray[Any], folds: int, seed: int) -> NDArray[np.intp]:
@@ -79,17 +102,52 @@ def split_groups(groups: NDArray[Any], folds: int, seed: int) -> NDArray[np.intp
     return np.asarray((order % min(folds, len(names)))[member], dtype=np.intp)
 
 
-def rotate(features: NDArray[Any]) -> Floats:
-    """(N, at most 400) features of mean 0 and deviation 0.1, turned to the directions of most variation."""
-    values = np.asarray(features, dtype=np.float32)
-    spread = values.std(axis=0)
-    scaled = (values - values.mean(axis=0)) * (SCALE / np.where(spread > 0, spread, 1))
-    part = scaled[:: -(-len(scaled) // FITTED)]
-    if scaled.shape[1] > len(part):
-        _, _, directions = np.linalg.svd(part, full_matrices=False)
-        return np.asarray(scaled @ directions[:DIRECTIONS].T, dtype=np.float32)
-    _, vectors = np.linalg.eigh(part.T @ part)  # in rising order
-    return np.asarray(scaled @ vectors[:, ::-1][:, :DIRECTIONS], dtype=np.float32)
+@dataclass(frozen=True, eq=False)
+class Turning:
+    """Makes features of mean 0 and deviation 0.1, turned to at most 400 directions of most variation.
+
+    Attributes:
+        mean: (D).
+        factor: (D) by which differences from the mean are multiplied.
+        directions: (D, at most 400).
+    """
+
+    mean: Floats
+    factor: Floats
+    directions: Floats
+
+    def __call__(self, features: NDArray[Any]) -> Floats:
+        return np.asarray(self.scaled(features) @ self.directions, dtype=np.float32)
+
+    def scaled(self, features: NDArray[Any]) -> Floats:
+        return np.asarray((np.asarray(features, dtype=np.float32) - self.mean) * self.factor)
+
+
+def find_turning(features: Features) -> Turning:
+    """The turning of these features, looked at in blocks; they must be finite."""
+    shift = np.asarray(features[:1], dtype=np.float64)[0]  # so that sums of squares lose nothing, and constants are 0
+    total, squares = np.zeros_like(shift), np.zeros_like(shift)
+    for rows in blocks(len(features), features):
+        block = np.asarray(features[rows], dtype=np.float64)
+        if not np.isfinite(block).all():
+            raise InputError("Features must be finite.")
+        block = block - shift
+        total += block.sum(axis=0)
+        squares += np.einsum("nd,nd->d", block, block)
+    mean = total / len(features)
+    spread = np.sqrt(np.maximum(squares / len(features) - mean**2, 0))
+    factor = SCALE / np.where(spread > 0, spread, 1)
+    plain = Turning(
+        np.asarray(shift + mean, dtype=np.float32), np.asarray(factor, dtype=np.float32), np.zeros((0, 0), np.float32)
+    )
+    chosen = np.arange(0, len(features), -(-len(features) // FITTED))
+    parts = (plain.scaled(features[chosen[rows]]) for rows in blocks(len(chosen), features))
+    if len(shift) > len(chosen):
+        _, _, directions = np.linalg.svd(np.concatenate(list(parts)), full_matrices=False)
+        return replace(plain, directions=directions[:DIRECTIONS].T)
+    together = sum((part.T @ part for part in parts), np.zeros((len(shift), len(shift)), np.float32))
+    _, vectors = np.linalg.eigh(together)  # in rising order
+    return replace(plain, directions=vectors[:, ::-1][:, :DIRECTIONS])
 
 
 def fit_heads(features: NDArray[Any], labels: NDArray[Any], ridge: float, exclusive: bool = False) -> Doubles:
@@ -122,10 +180,9 @@ def fit_heads(features: NDArray[Any], labels: NDArray[Any], ridge: float, exclus
 
 
 def _surprise(scores: Doubles, labels: NDArray[Any], exclusive: bool) -> float:
-    """Mean cross-entropy of the known labels."""
+    """Cross-entropy of all known labels."""
     known = ~np.isnan(labels)
-    entropies = _entropies(scores, np.where(known, labels, 0), known, exclusive)
-    return float(entropies.sum() / max(known.sum(), 1))
+    return float(_entropies(scores, np.where(known, labels, 0), known, exclusive).sum())
 
 
 def _entropies(logits: NDArray[Any], target: NDArray[Any], known: NDArray[np.bool_], exclusive: bool) -> NDArray[Any]:

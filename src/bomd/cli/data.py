@@ -14,6 +14,7 @@ from rich.table import Table
 
 from bomd.cli.called import command
 from bomd.cli.modes import ImageMode, Mode
+from bomd.errors import InputError
 
 if TYPE_CHECKING:
     from bomd.data.chosen import Chosen
@@ -90,26 +91,42 @@ def prepare(
         bool, typer.Option("--skip-broken", help="Leave out and list images that cannot be read.")
     ] = False,
     mode: ImageMode = Mode.auto,
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="NUMBER/COUNT", help="Pack this share alone, such as 3/16; others may run meanwhile."),
+    ] = None,
+    join: Annotated[bool, typer.Option("--join", help="Make one store of all shards, after checking them.")] = False,
 ) -> None:
     """Decode the images of a dataset once and pack them at a size, all splits or the one that is set.
 
     Killed or interrupted, the same command goes on where it stopped. `bomd run` does this by itself; with the
     size, root and options of its recipe it finds what is already packed in `runs/stages`.
 
+    A large set is packed by several processes or machines: each runs the same command with `--shard 1/16` to
+    `--shard 16/16`, and at the end one with `--join`, which checks every image and names shards that are missing.
+
     `bomd prepare nih --root data/nih --size 512 --set split=train` prepares the training images of the recipe nih.
     """
+    from functools import partial
+
     import torch
 
     from bomd.config import Config, ImageSettings
+    from bomd.data.shards import Shard, pack_shard
+    from bomd.data.shards import join as join_shards
     from bomd.experiments.experiment import pack_images, skipped_images
     from bomd.runs import Stages
 
+    if join and shard is not None:
+        raise InputError("--shard and --join: pack all shards first, then join them with a command of its own.")
+    way = join_shards if join else None if shard is None else partial(pack_shard, shard=Shard.read(shard))
     chosen = _choose(name, root, options)
     config = Config(images=ImageSettings(size=size, skip_broken=skip_broken, mode=mode.value))
     for split, table in chosen.tables().items():
-        packed = pack_images(table, chosen.dataset, config, Stages(output), torch.device("cpu"))
+        packed = pack_images(table, chosen.dataset, config, Stages(output), torch.device("cpu"), way=way)
         kept = " in colour" if packed.store.colour else ""
-        print(f"{split}: {len(packed.store):,} images at {size} x {size}{kept} in {packed.store.directory}")
+        which = f", shard {shard}" if shard is not None else ""
+        print(f"{split}{which}: {len(packed.store):,} images at {size} x {size}{kept} in {packed.store.directory}")
         for note in skipped_images({split: packed}):
             print(note)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -18,8 +18,8 @@ from rich.table import Table
 from bomd.errors import InputError
 
 if TYPE_CHECKING:
+    from bomd.models.blocks import Block
     from bomd.models.model import Model
-    from bomd.tables import LabelTable
 
 SHOWN = 3  # findings of an image that the table has at least, and a drawing at most
 ABOVE = "above_threshold"  # the last column of a CSV
@@ -87,6 +87,7 @@ def predict(
     For example: bomd predict runs/demo/bomd/seed0-1a2b3c scans/ --format json -o findings.json --heatmaps heat/
     """
     from bomd.models import model as models
+    from bomd.models.blocks import predict_blocks
     from bomd.review.evidence import only_run
 
     _check_places(output, heatmaps)
@@ -94,27 +95,37 @@ def predict(
     opened = models.load(only_run(model))
     chosen = _choose(opened, finding)
     found, skipped, unreadable = _find(files)
-    rows: list[Predicted] = []
     note = _note_on_colour(opened, found, grey)
-    if found:
-        table, broken = opened.predict_readable(found)
-        unreadable |= broken
-        rows = _rows(table, chosen, opened)
-    drawn = {} if heatmaps is None else _draw_all(opened, rows, heatmaps, everything=bool(finding))
-    thresholds = {name: opened.thresholds.get(name) for name in chosen}
-    if form is Format.json:
-        text = _as_json(rows, unreadable, skipped, thresholds, drawn)
-    elif form is Format.csv:
-        text = _as_csv(rows, thresholds)
-    else:
-        text = _as_table(rows, thresholds, Console() if output is None else Console(file=io.StringIO(), width=100))
-    if output is None:
-        print(text, end="")
-    else:
-        from bomd.files import write_text
+    count = 0
 
-        write_text(output, text)
-        print(f"{len(rows)} images: {output}")
+    def predicted() -> Iterator[Predicted]:
+        nonlocal count
+        for block in predict_blocks(opened, found) if found else ():
+            unreadable.update(block.broken)
+            count += len(block.files)
+            yield from _rows(block, chosen, opened)
+
+    drawn: dict[str, Path] = {}
+    rows: Iterable[Predicted] = predicted()
+    if heatmaps is not None:
+        rows = list(rows)
+        drawn = _draw_all(opened, rows, heatmaps, everything=bool(finding))
+    thresholds = {name: opened.thresholds.get(name) for name in chosen}
+    if form is Format.csv:
+        text: Iterable[str] = _as_csv(rows, thresholds)  # line by line: there may be a million
+    elif form is Format.json:
+        text = [_as_json(list(rows), unreadable, skipped, thresholds, drawn)]
+    else:
+        console = Console() if output is None else Console(file=io.StringIO(), width=100)
+        text = [_as_table(list(rows), thresholds, console)]
+    if output is None:
+        for line in text:
+            print(line, end="")
+    else:
+        from bomd.files import write_pieces
+
+        write_pieces(output, text)
+        print(f"{count} images: {output}")
     if heatmaps is not None:
         Console(stderr=True, soft_wrap=True).print(f"{len(drawn)} heat maps: {heatmaps}", highlight=False, markup=False)
     if note is not None:
@@ -169,7 +180,7 @@ def _choose(model: Model, findings: Sequence[str] | None) -> list[str]:
     return list(dict.fromkeys(findings or model.classes))
 
 
-def _note_on_colour(model: Model, files: Sequence[Path], grey: bool) -> str | None:
+def _note_on_colour(model: Model, files: Sequence[str], grey: bool) -> str | None:
     """What to say about images of another kind than the model learnt from; most of them in colour are refused."""
     from bomd.data.colour import check_fits
 
@@ -177,10 +188,10 @@ def _note_on_colour(model: Model, files: Sequence[Path], grey: bool) -> str | No
         raise InputError("--grey: this model learnt from images in colour, so there is nothing to convert.")
     if grey or model.converts:
         return None
-    return check_fits([str(file) for file in files], colour=model.colour)
+    return check_fits(files, colour=model.colour)
 
 
-def _find(places: Sequence[Path]) -> tuple[list[Path], list[str], dict[str, str]]:
+def _find(places: Sequence[Path]) -> tuple[list[str], list[str], dict[str, str]]:
     """The image files at these places, other files there, and why there is no image at each of the other places."""
     from bomd.data.image_files import find_images
 
@@ -195,21 +206,19 @@ def _find(places: Sequence[Path]) -> tuple[list[Path], list[str], dict[str, str]
             continue
         found.update(dict.fromkeys(here.images))
         skipped.update(dict.fromkeys(here.others))
-    return [Path(name) for name in found], [name for name in skipped if name not in found], missing
+    return list(found), [name for name in skipped if name not in found], missing
 
 
-def _rows(table: LabelTable, chosen: Sequence[str], model: Model) -> list[Predicted]:
+def _rows(block: Block, chosen: Sequence[str], model: Model) -> Iterator[Predicted]:
     """A finding is called from its threshold on; where an image has one class, the likeliest one is."""
-    found = []
-    for name, values in zip(table.ids, table.values.tolist(), strict=True):
-        every = dict(zip(table.classes, values, strict=True))
-        likeliest = max(every, key=lambda one: every[one])
-        limits = {one: model.thresholds.get(one) for one in chosen}
+    limits = {one: model.thresholds.get(one) for one in chosen}
+    for name, values in zip(block.files, block.values.tolist(), strict=True):
+        every = dict(zip(model.classes, values, strict=True))
         called = {one: None if limit is None else every[one] >= limit for one, limit in limits.items()}
         if model.exclusive:
+            likeliest = max(every, key=lambda one: every[one])
             called = {one: one == likeliest for one in chosen}
-        found.append(Predicted(str(name), {one: every[one] for one in chosen}, called))
-    return found
+        yield Predicted(name, {one: every[one] for one in chosen}, called)
 
 
 def _draw_all(model: Model, rows: Sequence[Predicted], folder: Path, *, everything: bool) -> dict[str, Path]:
@@ -274,19 +283,18 @@ def _as_json(
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def _as_csv(rows: Sequence[Predicted], thresholds: Mapping[str, float | None]) -> str:
+def _as_csv(rows: Iterable[Predicted], thresholds: Mapping[str, float | None]) -> Iterator[str]:
     """One row for each image: file, a probability for each finding, and the findings that reach their threshold.
 
     Text that a spreadsheet would run as a formula has an apostrophe before it.
     """
     from bomd.data.cells import csv_text
 
-    lines = [("file", *thresholds, ABOVE)]
+    yield csv_text([("file", *thresholds, ABOVE)])
     for row in rows:
         above = [name for name in row.probabilities if row.positive[name]]
         numbers = [f"{value:.4f}" for value in row.probabilities.values()]
-        lines.append((_encodable(row.file), *numbers, "|".join(above)))
-    return csv_text(lines)
+        yield csv_text([(_encodable(row.file), *numbers, "|".join(above))])
 
 
 def _as_table(rows: Sequence[Predicted], thresholds: Mapping[str, float | None], console: Console) -> str:

@@ -203,8 +203,8 @@ def _read_workbook(file: Path) -> pd.DataFrame:
 
 
 def _originals(column: pd.Series[str]) -> pd.Series[str]:
-    guarded = {cell: original(cell) for cell in column.unique() if cell.startswith("'")}
-    return column.astype(str).replace(guarded) if guarded else column
+    marked = column.str.startswith("'")
+    return column if not marked.any() else column.astype(str).mask(marked, column[marked].astype(str).map(original))
 
 
 def _decodes(stream: BinaryIO, encoding: str, *, no_zeros: bool = False) -> bool:

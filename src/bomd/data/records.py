@@ -7,7 +7,8 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -15,7 +16,7 @@ from typing import BinaryIO
 import pandas as pd
 
 from bomd.data.cells import csv_line, harmless
-from bomd.data.compact import gather
+from bomd.data.compact import Texts, gather
 from bomd.errors import InputError
 
 UTF_8 = "utf-8-sig"
@@ -39,26 +40,27 @@ class Records:
     """
 
     header: str
-    rows: tuple[str, ...] = field(repr=False)
+    rows: Sequence[str] = field(repr=False)
     width: int
-    widths: tuple[int, ...] = field(repr=False)
+    widths: Sequence[int] = field(repr=False)
     separator: str
     newline: str
     mark: str
 
-    def text(self) -> str:
-        """The file."""
-        return self.mark + "".join(f"{line}{self.newline}" for line in (self.header, *self.rows))
+    def lines(self) -> Iterator[str]:
+        """The file, line by line."""
+        yield f"{self.mark}{self.header}{self.newline}"
+        yield from (f"{line}{self.newline}" for line in self.rows)
 
-    def beside(self, header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-        """The file with more columns at the right; every given character stays what and where it was.
+    def beside(self, header: Sequence[str], cells: Iterable[Sequence[str]]) -> Iterator[str]:
+        """The file, line by line, with more columns at the right; every given character stays what and where it was.
 
         Only a row with a cell that a spreadsheet would run as a formula is written anew, with an apostrophe before it.
         """
-        lines = [self._guarded(self.header) + self.separator + self._line(header)]
+        yield self.mark + self._guarded(self.header) + self.separator + self._line(header) + self.newline
         for row, width, added in zip(self.rows, self.widths, cells, strict=True):
-            lines.append(self._guarded(row) + self.separator * (1 + self.width - width) + self._line(added))
-        return self.mark + "".join(f"{line}{self.newline}" for line in lines)
+            filled = self._guarded(row) + self.separator * (1 + self.width - width)
+            yield filled + self._line(added) + self.newline
 
     def _guarded(self, record: str) -> str:
         cells = next(csv.reader(io.StringIO(record, newline=""), delimiter=self.separator))
@@ -78,9 +80,8 @@ def opened(file: Path) -> BinaryIO:
 
 def as_records(frame: pd.DataFrame) -> Records:
     """A table that is no text file as the text that it would be."""
-    lines = [csv_line(frame.columns), *(csv_line(cells) for cells in frame.itertuples(index=False, name=None))]
-    width = len(frame.columns)
-    return Records(lines[0], tuple(lines[1:]), width, (width,) * len(frame), ",", "\n", "")
+    rows, width = Texts(csv_line(cells) for cells in frame.itertuples(index=False, name=None)), len(frame.columns)
+    return Records(csv_line(frame.columns), rows, width, (width,) * len(frame), ",", "\n", "")
 
 
 def read_separated(
@@ -101,8 +102,8 @@ def read_separated(
         verbatim: Keep the text of the records.
     """
     pending: list[str] = []  # physical lines of the record that is being read: a cell may hold line ends
-    raw: list[str] = []
-    widths: list[int] = []
+    head: list[str] = []
+    raw, widths = Texts(), array("I")
     ends: set[str] = set()
 
     def lines(stream: io.TextIOBase) -> Iterator[str]:
@@ -122,9 +123,13 @@ def read_separated(
                 problem = f"line {reader.line_num} has {len(cells)} cells, but the header has {width}"
                 raise InputError(f"Cannot read {file}: {problem}.")
             if verbatim:
-                raw.append(last.rstrip("\r\n"))
-                widths.append(len(cells))
-                ends.add(last[len(raw[-1]) :][-2:])
+                text = last.rstrip("\r\n")
+                ends.add(last[len(text) :][-2:])
+                if head:
+                    raw.append(text)
+                    widths.append(len(cells))
+                else:
+                    head.append(text)
             yield cells + [""] * (width - len(cells))
         if _is_open(last, separator):
             raise InputError(f"Cannot read {file}: {_UNCLOSED}.")
@@ -156,7 +161,7 @@ def read_separated(
     with file.open("rb") as start:
         plain = encoding == UTF_8 and start.read(3) != codecs.BOM_UTF8
     mark = "" if plain else "\ufeff"
-    return frame, Records(raw[0], tuple(raw[1:]), widths[0], tuple(widths[1:]), separator, newline, mark)
+    return frame, Records(head[0], raw, len(header), widths, separator, newline, mark)
 
 
 def _is_open(record: str, separator: str) -> bool:

@@ -8,7 +8,8 @@ A store is a directory of three files:
   the store is complete.
 
 While it is being packed there are `images.part` and `journal.jsonl` instead, see `bomd.data.growing`. A finished store
-is never replaced by one of other images: runs that were made from it look at it again.
+is never replaced by one of other images: runs that were made from it look at it again. One that is joined of shards has
+their `images.u8` instead of its own, see `bomd.data.shards`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import math
 import zlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -29,39 +30,19 @@ from numpy.typing import NDArray
 
 from bomd import processes, progress
 from bomd.data.growing import IMAGES, JOURNAL, Part, disk_errors
-from bomd.data.images import Chunk, Pixels, cores, fit_square, read_chunks, shape_of, with_colour
+from bomd.data.images import Pixels, cores, fit_square, read_chunks, with_colour
+from bomd.data.pieces import Pieces
+from bomd.data.wanted import FORMAT, Kind, Render, Wanted, wanted
 from bomd.errors import InputError
 from bomd.files import fingerprint, make_private, read_arrays, read_json, write_arrays, write_json
-from bomd.sources import code_of
 from bomd.tables import LabelTable, Text, rows_of
 
-FORMAT = 1
-READING = "bomd.data.images"  # what it and its imports say about reading and resizing is part of what was packed
-Render = Callable[[Text, int], Pixels]
-Sources = dict[str, NDArray[Any]]  # columns of N values that change when a source image changes
-
-_INDEX, _FACTS = "index.npz", "store.json"
+INDEX, FACTS = "index.npz", "store.json"
+SHARDS = "shard-*-of-*"  # folders of stores that are to be joined
 _SPOT_CHECKS = 8
 _LOOKED_AT = 32 << 20  # bytes that a thread compares at a time
 _NAMED = 5  # broken images spelled out in an error
 _WORTH_PROCESSES = 32 << 20  # bytes of source files; below that, starting processes takes longer than decoding
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What all packed images of a store have in common."""
-
-    size: int
-    colour: bool
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return shape_of(self.size, self.colour)
-
-    @property
-    def facts(self) -> tuple[object, ...]:
-        """For fingerprints; those of grey stores are what they were before there was colour."""
-        return (self.size, "colour") if self.colour else (self.size,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +53,7 @@ class Store:
         directory: Where it lies.
         ids: (N) names, in the order of the packed rows.
         size: Side of the packed images.
-        images: (N, size, size) uint8 memory map, or (N, size, size, 3) in colour.
+        images: (N, size, size) uint8 memory map, or (N, size, size, 3) in colour; of shards, the same row by row.
         original_sizes: (N, 2) height and width before resizing.
         broken: `{"id": ..., "reason": ...}` of every image that was dropped because it could not be read.
         fingerprint: Changes when any pixel, id or the size does.
@@ -82,7 +63,7 @@ class Store:
     directory: Path
     ids: Text
     size: int
-    images: Pixels
+    images: Pixels | Pieces
     original_sizes: NDArray[np.int32]
     broken: tuple[dict[str, str], ...]
     fingerprint: str
@@ -136,29 +117,24 @@ def pack(
     Raises:
         InputError: Images cannot be read (all are tried, then counted and named), or the disk is full.
     """
-    if not len(table):
-        raise InputError("There are no images to pack: the table is empty.")
-    if size < 1:
-        raise InputError(f"An image size of {size} pixels is not possible.")
     if workers is not None and workers < 1:
         raise InputError(f"Cannot pack with {workers} processes; give at least 1.")
-    directory = Path(directory)
-    sources = file_state(table) if render is None else _rendered_sources(table.ids, size, render)
-    rules = code_of(READING if render is None else render.__module__)
-    kind = Kind(size, colour)
-    request = fingerprint(FORMAT, rules, *kind.facts, table.ids, *sources.values())
-    finished = _finished(directory, request, skip_broken)
+    directory, asked = Path(directory), wanted(table, size, render, colour)
+    request = asked.request
+    finished = finished_store(directory, request, skip_broken)
     if finished is None and _holds_others(directory, request):
         progress.say(
             f"Other images than those in {directory} are wanted; it stays for the runs that were made from it."
         )
-        directory = directory.with_name(f"{directory.name}-{request[:6]}")
-        finished = _finished(directory, request, skip_broken)
+        directory = beside(directory, request)
+        finished = finished_store(directory, request, skip_broken)
     if finished is not None:
         return finished
-    with _one_at_a_time(directory):
-        if _finished(directory, request, skip_broken) is None:  # another process may just have packed it
-            _pack(table, directory, kind, sources, request, render, workers, skip_broken, rules)
+    if any(directory.glob(SHARDS)):
+        raise InputError(f"{directory} holds shards that are not joined: run `bomd prepare` with --join first.")
+    with one_at_a_time(directory):
+        if finished_store(directory, request, skip_broken) is None:  # another process may just have packed it
+            _pack(asked, directory, request, workers, skip_broken)
     return open_store(directory)
 
 
@@ -174,28 +150,32 @@ def open_store(directory: Path, *, deep: bool = False, expected: str | None = No
         InputError: It is missing, unfinished, of another format, or its bytes are not those that were packed.
     """
     directory = Path(directory)
-    if not (directory / _FACTS).exists():
+    if not (directory / FACTS).exists():
         unfinished = (directory / JOURNAL).exists()
         hint = "packing was interrupted, run it again" if unfinished else "pack them first"
         raise InputError(f"No packed images in {directory}: {hint}.")
-    facts = read_json(directory / _FACTS)
+    facts = read_json(directory / FACTS)
     found = facts.get("format") if isinstance(facts, dict) else None
     if found != FORMAT:
-        raise InputError(f"{directory / _FACTS} has format {found}, not {FORMAT}: pack the images again.")
+        raise InputError(f"{directory / FACTS} has format {found}, not {FORMAT}: pack the images again.")
     try:
         count, broken = int(facts["count"]), tuple(facts["broken"])
         kind = Kind(int(facts["size"]), facts.get("colour", False) is True)  # stores in grey do not say so
-        same_index = _sha256(directory / _INDEX) == facts["index_sha256"]
-        length = (directory / IMAGES).stat().st_size
+        same_index = _sha256(directory / INDEX) == facts["index_sha256"]
+        shards = {str(name): int(own) for name, own in facts.get("shards", {".": count}).items()}
+        files = {directory / name / IMAGES: own for name, own in shards.items()}
+        lengths = {file: file.stat().st_size for file in files}
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise InputError(f"The store in {directory} is not whole ({error}): pack it again.") from error
     if not same_index:
-        raise InputError(f"{directory / _INDEX} has changed since it was written: pack the images again.")
-    expected_length = count * math.prod(kind.shape)
-    if length != expected_length:
-        raise InputError(f"{directory / IMAGES} has {length:,} bytes, not {expected_length:,}: pack the images again.")
-    index = read_arrays(directory / _INDEX)
-    images = np.memmap(directory / IMAGES, dtype=np.uint8, mode="r", shape=(count, *kind.shape))
+        raise InputError(f"{directory / INDEX} has changed since it was written: pack the images again.")
+    for file, length in lengths.items():
+        expected_length = files[file] * math.prod(kind.shape)
+        if length != expected_length:
+            raise InputError(f"{file} has {length:,} bytes, not {expected_length:,}: pack the images again.")
+    index = read_arrays(directory / INDEX)
+    maps = [np.memmap(file, dtype=np.uint8, mode="r", shape=(own, *kind.shape)) for file, own in files.items()]
+    images = maps[0] if len(maps) == 1 else Pieces(maps)
     rows = np.arange(count) if deep else np.unique(np.linspace(0, count - 1, _SPOT_CHECKS).astype(np.intp))
     wrong = _first_wrong(images, index["crc32"], rows)
     if wrong is not None:
@@ -207,11 +187,11 @@ def open_store(directory: Path, *, deep: bool = False, expected: str | None = No
     return Store(directory, index["ids"], kind.size, images, index["original_sizes"], broken, identity, index["crc32"])
 
 
-def _first_wrong(images: Pixels, checksums: NDArray[np.uint32], rows: NDArray[np.intp]) -> int | None:
+def _first_wrong(images: Pixels | Pieces, checksums: NDArray[np.uint32], rows: NDArray[np.intp]) -> int | None:
     """The first of these rows whose bytes are not those that were packed; all cores look, each as fast as it reads."""
 
     def look(part: NDArray[np.intp]) -> int | None:
-        return next((int(row) for row in part if zlib.crc32(images[row]) != checksums[row]), None)
+        return next((int(row) for row in part if zlib.crc32(images[row].data) != checksums[row]), None)
 
     parts = np.array_split(rows, max(1, images[0].size * len(rows) // _LOOKED_AT)) if len(rows) else []
     if len(parts) < 2:
@@ -225,26 +205,13 @@ def _first_wrong(images: Pixels, checksums: NDArray[np.uint32], rows: NDArray[np
     return None
 
 
-def _pack(
-    table: LabelTable,
-    directory: Path,
-    kind: Kind,
-    sources: Sources,
-    request: str,
-    render: Render | None,
-    workers: int | None,
-    skip_broken: bool,
-    rules: str,
-) -> None:
-    if (directory / _FACTS).exists():
-        for name in (IMAGES, _INDEX, _FACTS):  # in this order, so that what is left never looks complete
+def _pack(asked: Wanted, directory: Path, request: str, workers: int | None, skip_broken: bool) -> None:
+    if (directory / FACTS).exists():
+        for name in (IMAGES, INDEX, FACTS):  # in this order, so that what is left never looks complete
             (directory / name).unlink(missing_ok=True)
-    N = len(table)
-    step = max(8, min(64 if render is None else 1024, (16 << 20) // math.prod(kind.shape)))
-    keys = {}
-    for start in range(0, N, step):
-        columns = [column[start : start + step] for column in (table.ids, *sources.values())]
-        keys[start] = fingerprint(FORMAT, rules, *kind.facts, start, *columns)
+    table, kind, N = asked.table, asked.kind, len(asked.table)
+    step = max(8, min(64 if asked.render is None else 1024, (16 << 20) // math.prod(kind.shape)))
+    keys = asked.keys(step)
     checksums = np.zeros(N, dtype=np.uint32)
     original_sizes = np.zeros((N, 2), dtype=np.int32)
     broken: dict[int, str] = {}
@@ -254,11 +221,11 @@ def _pack(
             checksums[rows], original_sizes[rows] = record["crc32"], record["original_sizes"]
             advance(len(record["crc32"]))
         starts = [start for start in keys if start not in part.records]
-        if render is not None:
-            chunks = _rendered(table.ids, kind, render, starts, step)
+        if asked.render is not None:
+            chunks = asked.drawn(starts, step)
         else:
             assert table.paths is not None
-            decoders = workers or (cores() if sources["source_bytes"].sum() > _WORTH_PROCESSES else 1)
+            decoders = workers or (cores() if asked.sources["source_bytes"].sum() > _WORTH_PROCESSES else 1)
             chunks = read_chunks(table.paths, kind.size, starts, step, decoders, colour=kind.colour)
         with closing(chunks):
             for chunk in chunks:
@@ -272,75 +239,66 @@ def _pack(
     kept = np.ones(N, dtype=np.bool_)
     kept[list(broken)] = False
     part.finish(kept)
-    index = {"ids": table.ids, "original_sizes": original_sizes, "crc32": checksums, **sources}
-    write_arrays(directory / _INDEX, {name: column[kept] for name, column in index.items()})
+    index = {"ids": table.ids, "original_sizes": original_sizes, "crc32": checksums, **asked.sources}
+    left_out = [{"id": str(table.ids[row]), "reason": broken[row]} for row in sorted(broken)]
+    complete(directory, kind, request, {name: column[kept] for name, column in index.items()}, left_out)
+    (directory / JOURNAL).unlink(missing_ok=True)
+
+
+def complete(
+    directory: Path,
+    kind: Kind,
+    request: str,
+    index: Mapping[str, NDArray[Any]],
+    broken: Sequence[dict[str, str]],
+    shards: Mapping[str, int] | None = None,
+) -> None:
+    """Write down what the packed images are, which makes a store of them.
+
+    Args:
+        index: A row for each image.
+        broken: Images that were left out.
+        shards: Images in each folder of shards, in the order of the index, where they are not in this one.
+    """
+    write_arrays(directory / INDEX, index)
     facts = {
         "format": FORMAT,
         "size": kind.size,
         **({"colour": True} if kind.colour else {}),
-        "count": int(kept.sum()),
+        "count": len(index["ids"]),
         "request": request,
-        "index_sha256": _sha256(directory / _INDEX),
-        "broken": [{"id": str(table.ids[row]), "reason": broken[row]} for row in sorted(broken)],
+        "index_sha256": _sha256(directory / INDEX),
+        "broken": list(broken),
+        **({"shards": dict(shards)} if shards is not None else {}),
     }
-    write_json(directory / _FACTS, facts)
-    (directory / JOURNAL).unlink(missing_ok=True)
+    write_json(directory / FACTS, facts)
 
 
-def _rendered(ids: Text, kind: Kind, render: Render, starts: list[int], step: int) -> Generator[Chunk]:
-    for start in starts:
-        pixels = _render(ids[start : start + step], kind.size, render)
-        pixels = np.repeat(pixels[..., None], 3, axis=-1) if kind.colour else pixels
-        yield Chunk(start, pixels, np.full((len(pixels), 2), kind.size, dtype=np.int32), {})
-
-
-def _render(ids: Text, size: int, render: Render) -> Pixels:
-    pixels = np.ascontiguousarray(render(ids, size))
-    if pixels.dtype != np.uint8 or pixels.shape != (len(ids), size, size):
-        raise ValueError(f"render gave {pixels.dtype} {pixels.shape}, not uint8 {(len(ids), size, size)}.")
-    return pixels
-
-
-def file_state(table: LabelTable) -> Sources:
-    """Name, length and time of every file; a missing one has length -1 and is reported when it is read."""
-    if table.paths is None:
-        raise InputError("The table names no image files to pack: read it with its images folder.")
-    files = [Path(path) for path in table.paths]
-    facts = np.full((len(files), 2), -1, dtype=np.int64)
-    for row, file in enumerate(files):
-        try:
-            status = file.stat()
-        except OSError:
-            continue
-        facts[row] = status.st_size, status.st_mtime_ns
-    names = np.asarray([file.name for file in files], dtype=np.str_)
-    return {"source_name": names, "source_bytes": facts[:, 0], "source_time": facts[:, 1]}
-
-
-def _rendered_sources(ids: Text, size: int, render: Render) -> Sources:
-    """A checksum of the first images stands for whatever they are drawn from."""
-    sample = zlib.crc32(_render(ids[:16], size, render).data)
-    return {"source_sample": np.full(len(ids), sample, dtype=np.uint32)}
-
-
-def _finished(directory: Path, request: str, skip_broken: bool) -> Store | None:
+def finished_store(directory: Path, request: str, skip_broken: bool) -> Store | None:
     """The store that answers this request, if it is there and every byte of it is right."""
-    if _request_of(directory) != request:
+    if request_of(directory) != request:
         return None
     try:
         store = open_store(directory, deep=processes.first())
     except InputError as error:
+        if any(directory.glob(SHARDS)):  # one process would take long for what many have packed
+            raise InputError(f"{error} Run `bomd prepare` with --shard for the damaged shard, then --join.") from error
         progress.say(f"{error} Packing anew.")
         return None
+    refuse_broken(store, skip_broken)
+    return store
+
+
+def refuse_broken(store: Store, skip_broken: bool) -> None:
+    """Say which images a store was packed without, unless that is wanted."""
     if store.broken and not skip_broken:
         reasons = [image["reason"] for image in store.broken]
         raise _broken_error(reasons, len(store) + len(reasons))
-    return store
 
 
 def _holds_others(directory: Path, request: str) -> bool:
     """Whether a whole store of other images is here; a damaged one is of no use to anybody."""
-    if _request_of(directory) in (None, request):
+    if request_of(directory) in (None, request):
         return False
     try:
         open_store(directory)
@@ -349,26 +307,31 @@ def _holds_others(directory: Path, request: str) -> bool:
     return True
 
 
-def _request_of(directory: Path) -> str | None:
+def beside(directory: Path, request: str) -> Path:
+    """Where images go that are not those of the store that is already here."""
+    return directory.with_name(f"{directory.name}-{request[:6]}")
+
+
+def request_of(directory: Path) -> str | None:
     """What the finished store here was packed for; None where there is none."""
-    if not (directory / _FACTS).exists():
+    if not (directory / FACTS).exists():
         return None
     try:
-        return str(read_json(directory / _FACTS)["request"])
+        return str(read_json(directory / FACTS)["request"])
     except (InputError, KeyError, TypeError) as error:
         progress.say(f"The store in {directory} is damaged ({error}). Packing anew.")
         return None
 
 
 @contextmanager
-def _one_at_a_time(directory: Path) -> Iterator[None]:
+def one_at_a_time(directory: Path) -> Iterator[None]:
     """Hold the directory's lock, which the system lets go of when its holder dies."""
     lock = FileLock(directory / ".lock")
     make_private(directory)
     with disk_errors(directory):
         lock.acquire()
     try:
-        for name in (IMAGES, _INDEX, _FACTS, JOURNAL):
+        for name in (IMAGES, INDEX, FACTS, JOURNAL):
             for left in directory.glob(f".{name}.*"):  # temporary files of a process that was killed
                 left.unlink()
         yield

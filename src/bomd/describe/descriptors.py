@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from bomd import processes, progress, spread
 from bomd.data.batches import Images
 from bomd.describe.labelspace import LabelSpace
 from bomd.describe.ranking import Weighting, ranking_loss
-from bomd.files import read_array, replacing
+from bomd.files import mapped_array, read_array
 from bomd.learn.engine import Batch, Learner, prepare
 from bomd.networks.backbone import Network
 from bomd.tables import Descriptors
@@ -63,7 +59,7 @@ def extract(
     rows = spread.own_part(len(images))
     for network in networks:
         network.eval()
-    with _writer(_part(path), (rows.stop - rows.start, learner.descriptors, width)) as values:
+    with mapped_array(_part(path), (rows.stop - rows.start, learner.descriptors, width)) as values:
         place = 0
         with progress.bar("descriptors of all images", rows.stop - rows.start) as advance:
             for _, pixels in images.iterate(torch.arange(rows.start, rows.stop), batch):
@@ -73,7 +69,7 @@ def extract(
                 advance(len(bags))
     processes.wait()
     if processes.count() > 1 and processes.first():
-        with _writer(path, (len(images), learner.descriptors, width)) as values:
+        with mapped_array(path, (len(images), learner.descriptors, width)) as values:
             place = 0
             for rank in range(processes.count()):
                 part = read_array(_part(path, rank), mapped=True)
@@ -87,19 +83,6 @@ def extract(
 def load(path: Path, images: Images) -> Descriptors:
     """Open what `extract` wrote."""
     return Descriptors(images.ids, read_array(path, mapped=True))
-
-
-@contextmanager
-def _writer(path: Path, shape: tuple[int, int, int]) -> Iterator[NDArray[np.float32]]:
-    """A new array file that appears under its name when it is whole."""
-    with replacing(path) as temporary:
-        values = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
-        if hasattr(os, "posix_fallocate"):  # a disk that fills up under a memory map would kill the process
-            with temporary.open("rb+") as stream:
-                os.posix_fallocate(stream.fileno(), 0, temporary.stat().st_size)
-        yield values
-        values.flush()
-        del values
 
 
 def _part(path: Path, rank: int | None = None) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -347,11 +347,13 @@ def pack_images(
     stages: runs.Stages,
     device: torch.device,
     kept_as: Keeping | None = None,
+    way: Callable[..., Store] | None = None,
 ) -> Source:
     """Decode every image once; the store is shared by all runs that use the same images at the same size.
 
     Args:
         kept_as: In grey or colour; by default what suits this table.
+        way: Packs a share of the images, or joins such shares; by default all are packed.
     """
     draw = dataset.render
     kept_as = how_to_keep(config, {"train": (table, dataset)}) if kept_as is None else kept_as
@@ -362,7 +364,7 @@ def pack_images(
         def render(ids: Text, size: int) -> Pixels:
             return np.asarray(draw(ids, size, device=device).cpu().numpy())
 
-    store = pack(
+    store = (way or pack)(
         table,
         stages.directory("images", table.ids, table.paths, *kind),
         config.images.size,
@@ -370,7 +372,7 @@ def pack_images(
         skip_broken=config.images.skip_broken,
         colour=kept_as.colour,
     )
-    return Source(table.select(store.ids) if store.broken else table, store)
+    return Source(table if len(store) == len(table) else table.select(store.ids), store)
 
 
 def skipped_images(sources: Mapping[str, Source]) -> list[str]:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bomd.data.store import Store, file_state
+from bomd.data.store import Store
+from bomd.data.wanted import file_state
 from bomd.errors import InputError
 from bomd.files import fingerprint
 from bomd.methods import METHODS

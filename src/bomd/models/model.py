@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,14 @@ from safetensors import SafetensorError
 from safetensors import torch as tensors
 from torch import Tensor
 
-from bomd import progress
 from bomd.config import LARGEST_SIZE
 from bomd.data.batches import SCALES
-from bomd.data.images import cores, read_chunks, shape_of
+from bomd.data.images import shape_of
 from bomd.errors import InputError
 from bomd.files import make_private, read_json, replacing, write_json, write_text
 from bomd.learn.learner import link, prepare
 from bomd.models import card
+from bomd.models.blocks import predict_blocks
 from bomd.networks.architectures import PLAIN, complete, describe, make
 from bomd.networks.backbone import Network
 from bomd.networks.device import make_fabric
@@ -37,7 +36,6 @@ from bomd.tables import LabelTable
 FORMAT = 2
 FIRST_FORMAT = 1  # without preprocessing, thresholds, metrics and checksums; still opened
 DESCRIPTION = "model.json"
-WORTH_PROCESSES = 32 << 20  # bytes of image files; below that, starting processes takes longer than decoding
 SIZES = (8, LARGEST_SIZE)  # of the square, in pixels
 MOST_NETWORKS = 64
 # Names of the rules of `bomd.data.images`, to be changed with them: a model that learnt by other rules is not opened.
@@ -112,31 +110,12 @@ class Model:
         return found
 
     def predict_readable(self, files: Sequence[Path | str], batch: int = 64) -> tuple[LabelTable, dict[str, str]]:
-        """Probabilities of the files that can be read, in the order given, and why each of the others cannot.
-
-        Many files are decoded by all cores while the networks work on those that are done.
-        """
-        if not files:
-            raise InputError("No image to predict.")
-        names = np.asarray([str(file) for file in files], dtype=np.str_)
-        once, times = np.unique(names, return_counts=True)
-        if times.max() > 1:  # rows go by their file
-            raise InputError(f"Image {once[np.argmax(times)]} is named {times.max()} times; name every file once.")
-        values = np.full((len(files), len(self.classes)), np.nan, dtype=np.float32)
-        broken: dict[int, str] = {}
-        workers = cores() if _bytes(files) > WORTH_PROCESSES else 1
-        starts = range(0, len(files), batch)
-        with progress.bar("predict", len(files)) as advance:
-            for chunk in read_chunks(names, self.size, starts, batch, workers, colour=self.colour):
-                broken |= {chunk.start + row: reason for row, reason in chunk.broken.items()}
-                good = [row for row in range(len(chunk.pixels)) if row not in chunk.broken]
-                if good:
-                    rows = np.asarray(good) + chunk.start
-                    values[rows] = self.probabilities(chunk.pixels[good]).numpy()
-                advance(len(chunk.pixels))
-        kept = [row for row in range(len(files)) if row not in broken]
-        table = LabelTable(names[kept], self.classes, values[kept], paths=names[kept])
-        return table, {str(names[row]): broken[row] for row in sorted(broken)}
+        """Probabilities of the files that can be read, in the order given, and why each of the others cannot."""
+        blocks = list(predict_blocks(self, files, batch))
+        names = np.asarray([name for block in blocks for name in block.files], dtype=np.str_)
+        values = np.concatenate([block.values for block in blocks])
+        broken = {name: reason for block in blocks for name, reason in block.broken.items()}
+        return LabelTable(names, self.classes, values, paths=names), broken
 
     @property
     def device(self) -> torch.device:
@@ -271,15 +250,6 @@ def _find(place: Path) -> Path:
     if not found:
         raise InputError(f"No model in {place}: expected a finished run or a folder with {DESCRIPTION}.")
     return found[0]
-
-
-def _bytes(files: Sequence[Path | str]) -> int:
-    """Of all these files; those that are not there count nothing and are named later."""
-    total = 0
-    for file in files:
-        with suppress(OSError):
-            total += Path(file).stat().st_size
-    return total
 
 
 def _weights_file(number: int) -> str:

@@ -1,0 +1,296 @@
+"""How time and memory grow with the number of images, from packing to an audit; each step is a process of its own.
+
+    python -m evidence.studies.scale                            # 4,000 to 64,000 phantoms at 32 px on a CPU
+    python -m evidence.studies.scale --gpu --work /tmp/scale    # 250,000 at 64 px, with a GPU and all cores
+
+    draw      phantoms into shards, by as many processes as there are cores, and joined
+    files     the same as image files, with labels of which one in twenty is wrong, and features
+    pack      the files into shards, likewise
+    train     bomd with one pass each to describe and to classify, from the joined shards: describe, search, re-label
+    predict   all files by the trained classifier, into a CSV
+    audit     the labels by the features, from a file that stays on disk
+
+What is done is kept in --work: the same command goes on after an interruption, and `--steps` does some of them.
+Written is `results/scale.csv`. Peaks are of memory that the system cannot drop, of all processes of a step together;
+pixels that are mapped from disk are not among it. On a CPU, which is shared with others, time is processor time as a
+ratio to that of the fewest images.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import multiprocessing
+import os
+import re
+import resource
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from bomd.data.datasets import phantom
+from bomd.data.store import Store, open_store
+from bomd.files import mapped_array, write_json, write_pieces, write_text
+from bomd.threads import cores
+from evidence import RESULTS
+
+TABLE = RESULTS / "scale.csv"
+COUNTS, GPU_COUNT = (4_000, 8_000, 16_000, 32_000, 64_000), 250_000
+STEPS = ("draw", "files", "pack", "train", "predict", "audit")
+SEED, WRONG = 0, 0.05
+SIDE = 8  # of the picture in blocks that is an image's features
+IN_FOLDER = 10_000  # files
+
+IMPORTED = ("bomd.cli", "bomd.audits.audit", "bomd.audits.plan", "bomd.models.model", "bomd.experiments.experiment")
+
+RECIPE = """name = "scale"
+method = "bomd"
+validation = 0.1
+images.size = {size}
+train = {{ dataset = "folder", root = "{root}" }}
+fit = {{ backbone = "small", weights = "none", epochs = 1, batch = 256, rate = 0.002, augment = "light" }}
+bomd = {{ epochs = 1, batch = 256, rate = 0.003 }}
+"""
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the images of one count are, and everything that is made of them."""
+
+    root: Path
+    images: int
+    size: int
+
+    @property
+    def set(self) -> Path:
+        return self.root / "set"
+
+    def steps(self) -> dict[str, list[list[list[str]]]]:
+        """For each step, the commands of `bomd`, of which those in one list may run at once."""
+        size, split = ["--size", str(self.size)], ["--set", "split=train"]
+        drawn = ["prepare", "phantom", *size, *split, "--set", f"count={self.images}", "--set", f"seed={SEED}"]
+        drawn += ["-o", str(self.root / "drawn")]
+        packed = ["prepare", "folder", "--root", str(self.set), *size, *split, "-o", f"{self.root}/runs/stages"]
+        given = [str(self.set / "labels.csv"), "--images", str(self.set / "images")]
+        judged = ["--features", str(self.set / "features.npy"), "-o", str(self.root / "audit"), *size]
+        predicted = [str(self.set / "images"), "-o", str(self.root / "predicted.csv")]
+        return {
+            "draw": [_shards(drawn), [[*drawn, "--join"]]],
+            "files": [[]],
+            "pack": [_shards(packed), [[*packed, "--join"]]],
+            "train": [[["run", str(self.root / "scale.toml"), "--runs", str(self.root / "runs")]]],
+            "predict": [[["predict", str(self.root / "runs" / "scale"), *predicted]]],
+            "audit": [[["audit", *given, *judged]]],
+        }
+
+    def write_files(self) -> None:
+        """Image files of the drawn phantoms, labels with mistakes, features and the recipe."""
+        store = open_store(next((self.root / "drawn").glob("images-*")))
+        table = phantom.read(count=self.images, seed=SEED)
+        names = [f"{row // IN_FOLDER}/{name}.png" for row, name in enumerate(table.ids.tolist())]
+        for folder in {Path(name).parent for name in names}:
+            (self.set / "images" / folder).mkdir(parents=True, exist_ok=True)
+        parts = np.array_split(np.arange(self.images), cores())
+        with ProcessPoolExecutor(cores()) as pool:
+            work = [pool.submit(_write_part, store.directory, part, self.set / "images", names) for part in parts]
+            for done in work:
+                done.result()
+        flipped = np.random.default_rng(SEED).random(table.values.shape) < WRONG
+        labels = np.where(flipped, 1 - table.values, table.values).astype(int)
+        write_pieces(self.set / "labels.csv", _rows(names, table.groups.tolist(), table.classes, labels))
+        with mapped_array(self.set / "features.npy", (self.images, SIDE * SIDE)) as features:
+            for row in range(self.images):
+                features[row] = _blocks(store, row)
+        write_text(self.root / "scale.toml", RECIPE.format(size=self.size, root=self.set))
+
+
+def _shards(command: Sequence[str]) -> list[list[str]]:
+    return [[*command, "--shard", f"{number}/{cores()}"] for number in range(1, cores() + 1)]
+
+
+def _write_part(store: Path, rows: np.ndarray, folder: Path, names: Sequence[str]) -> None:
+    images = open_store(store).images
+    for row in rows.tolist():
+        Image.fromarray(np.asarray(images[row])).save(folder / names[row], compress_level=1)
+
+
+def _rows(names: Sequence[str], people: Sequence[str], classes: Sequence[str], labels: np.ndarray) -> Iterator[str]:
+    yield f"id,patient,{','.join(classes)}\n"
+    for name, who, row in zip(names, people, labels, strict=True):
+        yield f"{name},{who},{','.join(map(str, row.tolist()))}\n"
+
+
+def _blocks(store: Store, row: int) -> np.ndarray:
+    step = store.size // SIDE
+    return np.asarray(np.reshape(store.images[row], (SIDE, step, SIDE, step)).mean(axis=(1, 3)).ravel() / 255)
+
+
+def measure(place: Place, step: str, *, gpu: bool) -> Line:
+    """Run the commands of a step and watch their memory.
+
+    Each runs in a process of its own that has everything imported already, which would take longer than some steps.
+    """
+    log, context = place.root / "log.txt", multiprocessing.get_context("fork")
+    began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    most, most_gpu, idle = 0, 0, _gpu_memory() if gpu else 0
+    for commands in place.steps()[step]:
+        works: list[Callable[[], None]] = [partial(_call, words, len(commands) > 1) for words in commands]
+        works = works or [place.write_files]
+        running = [context.Process(target=_logged, args=(work, log)) for work in works]
+        for process in running:
+            process.start()
+        while any(process.is_alive() for process in running):
+            most = max(most, _held(os.getpid()))
+            most_gpu = max(most_gpu, _gpu_memory() - idle) if gpu else 0
+            time.sleep(0.1)
+        if any(process.exitcode for process in running):
+            raise SystemExit(f"{step} failed; see {log}: {log.read_text(errors='replace')[-1000:]}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    found: Line = {"seconds": round(time.perf_counter() - began, 1), "processor_seconds": round(spent, 1)}
+    return found | {"peak_mb": most >> 20, "peak_gpu_mb": most_gpu}
+
+
+def _call(words: Sequence[str], one_of_many: bool) -> None:
+    import torch
+
+    from bomd.cli import main as bomd
+
+    if one_of_many:
+        torch.set_num_threads(1)  # each has a core of its own
+    bomd(words)
+
+
+def _logged(work: Callable[[], None], log: Path) -> None:
+    with log.open("ab", buffering=0) as stream:
+        os.dup2(stream.fileno(), 1)
+        os.dup2(stream.fileno(), 2)
+    work()
+
+
+def _held(parent: int) -> int:
+    """Bytes of a process and its descendants that are not mapped from files; what several share counts once."""
+    above = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it may have ended meanwhile
+            above[int(place.name)] = _number(place / "status", "PPid")
+
+    def descends(process: int) -> bool:
+        while process in above and process != parent:
+            process = above[process]
+        return process == parent
+
+    return (
+        sum(_number(Path(f"/proc/{process}/smaps_rollup"), "Pss_Anon") for process in above if descends(process)) << 10
+    )
+
+
+def _number(file: Path, name: str) -> int:
+    with suppress(OSError):
+        found = re.search(rf"^{name}:\s+(\d+)", file.read_text(), re.MULTILINE)
+        return int(found[1]) if found else 0
+    return 0
+
+
+def _gpu_memory() -> int:
+    """Megabytes that the first GPU has in use."""
+    words = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    return int(subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()[0])
+
+
+def measure_all(work: Path, counts: Sequence[int], size: int, steps: Sequence[str], *, gpu: bool) -> list[Line]:
+    """All steps of all counts that are not done yet, and what they took."""
+    lines: list[Line] = []
+    for count in counts:
+        place = Place(work / str(count), count, size)
+        place.root.mkdir(parents=True, exist_ok=True)
+        for step in STEPS:
+            kept = place.root / f"{step}.json"
+            if not kept.exists():
+                if step not in steps:
+                    continue
+                found = measure(place, step, gpu=gpu)
+                write_json(kept, {"images": count, "size": size, "step": step, **found})
+            lines.append(json.loads(kept.read_text()))
+            said = ", ".join(f"{name} {value}" for name, value in lines[-1].items())
+            print(said, flush=True)
+    return lines
+
+
+def to_rows(lines: Sequence[Line], device: str) -> list[Line]:
+    """What is recorded: of a CPU no times but ratios, and of both what they were measured with."""
+    first = {line["step"]: line for line in sorted(lines, key=lambda line: -line["images"])}  # the fewest come last
+    rows = []
+    for line in lines:
+        least = first[line["step"]]
+        ratio = line["processor_seconds"] / least["processor_seconds"]
+        rows.append(
+            {
+                "device": device,
+                "cores": cores(),
+                "size": line["size"],
+                "seed": SEED,
+                "step": line["step"],
+                "images": line["images"],
+                "time_ratio": f"{ratio:.2f}",
+                "seconds": "" if device == "cpu" else line["seconds"],
+                "peak_mb": line["peak_mb"],
+                "peak_gpu_mb": "" if device == "cpu" else line["peak_gpu_mb"],
+            }
+        )
+    return rows
+
+
+def record(rows: Sequence[Line], table: Path) -> None:
+    """Put rows down in place of those of the same kind of device."""
+    kept: list[Line] = []
+    if table.exists():
+        with table.open(newline="", encoding="utf-8") as before:
+            kept = [row for row in csv.DictReader(before) if (row["device"] == "cpu") != (rows[0]["device"] == "cpu")]
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(sorted([*kept, *rows], key=lambda row: row["device"] != "cpu"))
+    write_text(table, stream.getvalue())
+
+
+def main(given: Sequence[str] | None = None, say: Callable[[str], None] = print) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpu", action="store_true", help="with the first GPU")
+    parser.add_argument("--images", type=int, nargs="+", help="how many, instead of those above")
+    parser.add_argument("--size", type=int, help="side in pixels, a multiple of 8")
+    parser.add_argument("--steps", default=",".join(STEPS), help="do these, separated by commas")
+    parser.add_argument("--work", type=Path, help="keep everything here; by default in a folder that is removed")
+    parser.add_argument("--out", type=Path, default=TABLE)
+    chosen = parser.parse_args(given)
+    size = chosen.size or (64 if chosen.gpu else 32)
+    counts = chosen.images or ([GPU_COUNT] if chosen.gpu else COUNTS)
+    for module in IMPORTED:  # once, and not by every process
+        import_module(module)
+    with tempfile.TemporaryDirectory(prefix="bomd-scale-") as folder:
+        work = chosen.work or Path(folder)
+        lines = measure_all(work, counts, size, chosen.steps.split(","), gpu=chosen.gpu)
+    if chosen.gpu:
+        words = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        device = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()[0].strip()
+    record(to_rows(lines, device if chosen.gpu else "cpu"), chosen.out)
+    say(f"Written: {chosen.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""Pack a large set by several processes or machines: each makes a store of its share, and an index joins them.
+
+    images-1a2b/shard-003-of-016/   a store of the third share, see `bomd.data.store`
+    images-1a2b/index.npz           of all shares, in order
+    images-1a2b/store.json          the store of the whole, which names the shares that its pixels are in
+
+No pixel is copied. What is joined answers the same question, with the same fingerprint, as a store that one process
+packed, so that nothing else needs to know.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bomd.data.growing import JOURNAL
+from bomd.data.store import (
+    FACTS,
+    INDEX,
+    SHARDS,
+    Store,
+    beside,
+    complete,
+    one_at_a_time,
+    open_store,
+    pack,
+    refuse_broken,
+    request_of,
+)
+from bomd.data.wanted import Render, Wanted, wanted
+from bomd.errors import InputError
+from bomd.files import read_arrays
+from bomd.tables import LabelTable
+
+MOST = 512  # each is an open file of whoever reads the images
+_NAMED = 8  # shards spelled out in an error
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One of `count` shares, from 1."""
+
+    number: int
+    count: int
+
+    @classmethod
+    def read(cls, text: str) -> Shard:
+        """Of "3/16"."""
+        found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text.strip())
+        if found is None or not 1 <= int(found[1]) <= int(found[2]) <= MOST:
+            raise InputError(f"--shard {text!r}: write NUMBER/COUNT such as 3/16, with at most {MOST} shards.")
+        return cls(int(found[1]), int(found[2]))
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return f"shard-{self.number:03d}-of-{self.count:03d}"
+
+    def rows(self, images: int) -> NDArray[np.intp]:
+        """Which of so many images are in it; shares differ by one image at most."""
+        if images < self.count:
+            raise InputError(f"{images} images cannot be shared by {self.count} shards: take fewer.")
+        return np.arange(images * (self.number - 1) // self.count, images * self.number // self.count)
+
+
+def pack_shard(
+    table: LabelTable,
+    directory: Path,
+    size: int,
+    *,
+    shard: Shard,
+    render: Render | None = None,
+    skip_broken: bool = False,
+    colour: bool = False,
+) -> Store:
+    """Pack one share of the images of a table; arguments as for `pack`, which also says what an interruption does.
+
+    Args:
+        table: All images.
+        directory: Where the store of all of them will be.
+        shard: Which share.
+    """
+    part = table.take(shard.rows(len(table)))
+    return pack(part, directory / shard.name, size, render=render, skip_broken=skip_broken, colour=colour)
+
+
+def join(
+    table: LabelTable,
+    directory: Path,
+    size: int,
+    *,
+    render: Render | None = None,
+    skip_broken: bool = False,
+    colour: bool = False,
+) -> Store:
+    """Make one store of all shards; arguments as for `pack_shard`.
+
+    Every pixel is compared with its checksum, and every source file with what it was when it was packed.
+
+    Raises:
+        InputError: A shard is missing, unfinished, of other images or damaged; all of them are named.
+    """
+    count = _count(directory)
+    whole, shards = wanted(table, size, render, colour), [Shard(number, count) for number in range(1, count + 1)]
+    parts = [whole.part(shard.rows(len(table))) for shard in shards]
+    stores: list[Store] = []
+    problems: dict[str, list[Shard]] = defaultdict(list)
+    for shard, part in zip(shards, parts, strict=True):
+        found = _find(directory / shard.name, part, skip_broken)
+        if isinstance(found, Store):
+            stores.append(found)
+        else:
+            problems[found].append(shard)
+    if problems:
+        raise InputError(_what_to_do(directory, count, problems))
+    request = whole.request
+    if request_of(directory) not in (None, request):  # runs that were made from it look at it again
+        directory = beside(directory, request)
+    with one_at_a_time(directory):
+        columns = [read_arrays(store.directory / INDEX) for store in stores]
+        index = {name: np.concatenate([column[name] for column in columns]) for name in columns[0]}
+        broken = [image for store in stores for image in store.broken]
+        places = {os.path.relpath(store.directory, directory): len(store) for store in stores}
+        complete(directory, whole.kind, request, index, broken, places)
+    return open_store(directory)
+
+
+def _count(directory: Path) -> int:
+    """How many shards there should be: as the folders say, and where they differ, as most of them do."""
+    counts = [re.fullmatch(r"shard-\d{3}-of-(\d{3})", folder.name) for folder in directory.glob(SHARDS)]
+    said = Counter(int(found[1]) for found in counts if found is not None)
+    if not said:
+        raise InputError(f"No shards in {directory}: pack them first, each with --shard NUMBER/COUNT.")
+    return max(said, key=lambda count: (said[count] / count, -count))
+
+
+def _find(place: Path, part: Wanted, skip_broken: bool) -> Store | str:
+    """The finished store of a shard, or what is wrong with it."""
+    request = part.request
+    for directory in (place, beside(place, request)):
+        if request_of(directory) == request:
+            try:
+                store = open_store(directory, deep=True)
+            except InputError:
+                return "damaged"
+            refuse_broken(store, skip_broken)
+            return store
+    if (place / JOURNAL).exists():
+        return "unfinished"
+    return "of other images, or of files that changed since" if (place / FACTS).exists() else "missing"
+
+
+def _what_to_do(directory: Path, count: int, problems: dict[str, list[Shard]]) -> str:
+    told = []
+    for problem, shards in problems.items():
+        numbers = [str(shard.number) for shard in shards[:_NAMED]]
+        more = f" and {len(shards) - _NAMED} more" if len(shards) > _NAMED else ""
+        told.append(f"{', '.join(numbers)}{more} {'is' if len(shards) == 1 else 'are'} {problem}")
+    example = next(iter(problems.values()))[0].number
+    return (
+        f"Of {count} shards in {directory}, {'; '.join(told)}. Run `bomd prepare` for each with --shard, such as "
+        f"--shard {example}/{count}, then --join again."
+    )
