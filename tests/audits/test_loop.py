@@ -40,7 +40,8 @@ def place(tmp_path: Path) -> Path:
 def audited(place: Path, table: Path, name: str) -> Audit:
     rates = place / "rates.csv"
     rates.write_text("class,miss,false_alarm\nMass,0.1,0.1\nEdema,0.1,0.1\n")
-    return audit(table, place / "images", output=place / name, features=place / "features.npy", rates=rates)
+    features = place / "features.npy"
+    return audit(table, place / "images", output=place / name, features=features, rates=rates, per_image="multi")
 
 
 def decide(found: Audit, image: str, action: str, person: str = "Ada") -> None:

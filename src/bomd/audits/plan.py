@@ -119,7 +119,7 @@ def plan(
     request = fingerprint(request, mode) if mode != "auto" else request
     request = fingerprint(request, *labels.marks()) if labels.exclusive else request
     if measured and labels.exclusive:
-        raise InputError(f"--rates: {ONE_LABEL_RATES}")
+        raise InputError(f"--rates: {ONE_LABEL_RATES} Every image here has one; with --multi-label it might have more.")
     choice, stand_in = None, find_stand_in(given, labels, features, probabilities, backbone)
     if stand_in is not None:
         if weights is not None:
