@@ -708,7 +708,7 @@ def test_questioned_labels_by_hand() -> None:
     found = gallery.questions(LabelRecord(table, table, opinion, flags=flags))
     classes = found.pop("classes")
     counts = {"images": 5, "flagged": 3, "changed": 2, "labels": 14, "removed": 2, "added": 2}
-    assert found == {**counts, "expected": 2.5, "reasons": ("Because.",)}
+    assert found == {**counts, "expected": 2.5, "reasons": ("Because.",), "one_label": False}
     heads = ("name", "positives", "negatives", "flagged", "removed", "added", "after", "wrong", "learnt")
     assert [tuple(item[head] for head in heads) for item in classes] == [
         ("Mass", 2, 3, 2, 1, 0, 1, 1.5, True),
