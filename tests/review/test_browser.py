@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 from PIL import Image
 
+from bomd import audit
 from bomd.review.decisions import FILE, Event, Journal, current, read_events
 from bomd.review.evidence import open_evidence
 from bomd.review.export import read_reviewed
@@ -648,4 +650,37 @@ def test_files_are_shown_with_what_is_known_about_them(
     assert browser.execute_script("return viewer.source.width") == 32
     assert "packed picture, 32 px" in page.at("image-facts").text
     assert "has changed since the run" in page.at("picture-note").text
+    page.check_console()
+
+
+def test_of_one_label_per_image_a_choice_takes_the_place_of_the_other(
+    browser: webdriver.Chrome, tmp_path: Path, serve: Callable[[Path], Any]
+) -> None:
+    (tmp_path / "images").mkdir()
+    random, lines = np.random.default_rng(0), ["file,label"]
+    features = np.zeros((60, 3), dtype=np.float32)
+    for row in range(60):
+        Image.fromarray(random.integers(0, 255, (16, 16), dtype=np.uint8)).save(tmp_path / f"images/{row:02}.png")
+        lines.append(f"{row:02}.png,{('cat', 'cow', 'dog')[(row + (row < 6)) % 3]}")  # six are wrong
+        features[row, row % 3] = 1
+    (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
+    np.save(tmp_path / "features.npy", features)
+    found = audit(
+        tmp_path / "labels.csv", tmp_path / "images", features=tmp_path / "features.npy", output=tmp_path / "o"
+    )
+    served = serve(found.run.directory)
+    page = Page(browser)
+    browser.get(f"{served.address}?token={served.token}")
+    page.introduce("Ada")
+    first, before = page.image(), page.toggles()
+    assert sum(before) == 1
+    other = (before.index(True) + 1) % 3
+    page.press(str(other + 1))
+    page.wait(lambda: page.toggles() != before, "another choice")
+    assert [place for place, on in enumerate(page.toggles()) if on] == [other]
+    page.press(str(other + 1))  # choosing it again does not leave an image without a class
+    assert [place for place, on in enumerate(page.toggles()) if on] == [other]
+    page.press("e")
+    page.status("Saved")
+    assert list(standing(found.run.directory, "Ada")[first].labels) == [int(place == other) for place in range(3)]
     page.check_console()
