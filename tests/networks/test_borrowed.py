@@ -132,7 +132,9 @@ def test_a_definition_alone_makes_the_network_again(
     assert find(f"hf:{others_models[kind]}").feature_size == network.feature_size
 
 
-def test_convolutions_have_heat_maps_and_tokens_do_not(others_models: dict[str, Path], pixels: np.ndarray) -> None:
+def test_convolutions_have_heat_maps_and_merged_tokens_do_not(
+    others_models: dict[str, Path], pixels: np.ndarray
+) -> None:
     """Against the same arithmetic on the library's own hidden states."""
     import transformers as hf
 
@@ -144,9 +146,38 @@ def test_convolutions_have_heat_maps_and_tokens_do_not(others_models: dict[str, 
     maps = outputs.hidden_states[2]  # 16 x 16: the deepest with 12 cells along a side
     (slope,) = torch.autograd.grad(network.head(outputs.pooler_output)[0, 1], maps)
     torch.testing.assert_close(found, (slope.clamp(min=0) * maps).sum(dim=1).detach(), rtol=1e-3, atol=1e-5)
-    tokens = build(f"hf:{others_models['vit']}", 2, weights="imagenet", seed=0).eval()
+    tokens = build(f"hf:{others_models['swin']}", 2, weights="imagenet", seed=0).eval()
     with pytest.raises(InputError, match="No heat map"):
         evidence(tokens, images, [1])
+
+
+@pytest.mark.parametrize("kind", ["vit", "dinov2", "clip"])
+def test_heat_of_a_transformer_is_that_of_the_patches_its_last_block_looks_at(
+    others_models: dict[str, Path], pixels: np.ndarray, kind: str
+) -> None:
+    """Against what the logit loses as the normed token of a patch fades: a derivative without derivatives."""
+    network = build(f"hf:{others_models[kind]}", 2, weights="imagenet", seed=0).eval().double()
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.mul_(5 if weight.ndim > 1 else 1)  # drawn at random they are so small that nothing depends on them
+    images = normalise(torch.as_tensor(pixels[:1]), 3).double()
+    found = evidence(network, images, [1])[0]
+    assert found.shape == (1, 4, 4)  # patches of 32 in 128 pixels
+    assert float(found.abs().mean()) > 1e-3
+    (norm,) = network.trunk.stages()
+    before, shrink = network(images)[0, 1].detach(), 1e-5
+    for row, column in ((0, 0), (1, 3), (3, 2)):
+
+        def fade(module: torch.nn.Module, given: object, output: Any, place: int = 1 + 4 * row + column) -> object:
+            assert output.shape[1] == 17, "a class token and 16 patches"
+            states = output.clone()
+            states[:, place] *= 1 - shrink
+            return states
+
+        hook = norm.register_forward_hook(fade)
+        lost = float(before - network(images)[0, 1].detach()) / shrink
+        hook.remove()
+        assert lost == pytest.approx(float(found[0, row, column]), rel=1e-2, abs=1e-6)
 
 
 def without(folder: Path, name: str) -> None:

@@ -3,7 +3,8 @@
 At every place of a late layer, activations are multiplied by the gradient of the finding's logit where it is positive,
 and added up (LayerCAM). At the last layer of a network that averages its maps this is class activation mapping with
 the weights that speak for the finding. The layer is the deepest that still has `CELLS` cells along a side, since the
-last one of a small image has a few only.
+last one of a small image has a few only. Of a transformer it is the tokens that its last block looks at, one for each
+patch, times their gradient: activations there have either sign.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def evidence(network: Network, images: Tensor, columns: Sequence[int]) -> Tensor
         raise InputError(f"No heat map: {network.name!r} in {describe(network)['name']!r} has no maps to draw it from.")
     outputs: dict[nn.Module, Tensor] = {}
     for stage in (stage for stages in trunks for stage in stages):
-        stage.register_forward_hook(lambda module, _, output: outputs.update({module: output}))
+        stage.register_forward_hook(lambda module, _, output: outputs.update({module: _first(output)}))
     with torch.enable_grad():
         logits = private(images.detach().requires_grad_())
         layers = [_deepest(stages, outputs) for stages in trunks]
@@ -96,10 +97,23 @@ def evidence(network: Network, images: Tensor, columns: Sequence[int]) -> Tensor
         ]
     with torch.no_grad():
         raised = [
-            [(slope.clamp(min=0) * layer).sum(dim=1) for slope, layer in zip(slopes, layers, strict=True)]
+            [_heat(slope, layer, private.trunk) for slope, layer in zip(slopes, layers, strict=True)]
             for slopes in found
         ]
         return torch.stack([torch.stack(parts).sum(dim=0) for parts in raised])
+
+
+def _first(output: Any) -> Tensor:
+    """What a module passes on; blocks of transformers may return more beside it."""
+    return cast(Tensor, output[0] if isinstance(output, tuple) else output)
+
+
+def _heat(slope: Tensor, layer: Tensor, trunk: nn.Module) -> Tensor:
+    """(B, h, w) of maps (B, C, h, w) or of tokens (B, T, C), whose last ones are patches."""
+    if layer.ndim == 4:
+        return (slope.clamp(min=0) * layer).sum(dim=1)
+    height, width = cast(BorrowedTrunk, trunk).grid
+    return (slope * layer).sum(dim=2)[:, -height * width :].reshape(-1, height, width)
 
 
 def stages_of(trunk: nn.Module) -> list[list[nn.Module]]:
@@ -128,7 +142,7 @@ def _efficientnet_stages(model: Any) -> list[nn.Module]:
 
 def _deepest(stages: Sequence[nn.Module], outputs: Mapping[nn.Module, Tensor]) -> Tensor:
     """The last map with enough cells, or the finest where none has."""
-    enough = [stage for stage in stages if min(outputs[stage].shape[-2:]) >= CELLS]
+    enough = [stage for stage in stages if outputs[stage].ndim == 4 and min(outputs[stage].shape[-2:]) >= CELLS]
     return outputs[enough[-1] if enough else stages[0]]
 
 

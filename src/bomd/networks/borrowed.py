@@ -64,8 +64,13 @@ class BorrowedTrunk(nn.Module):
         return (plain - self.wanted_mean) / self.wanted_deviation
 
     def stages(self) -> Sequence[nn.Module]:
-        """What makes the model's maps (B, C, h, w), from fine to coarse; nothing where it has tokens instead."""
+        """What makes the model's maps (B, C, h, w), from fine to coarse, or its tokens (B, T, C), if anything does."""
         return cast(Sequence[nn.Module], getattr(self.model, "stages", ()))
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of the patches that the last of its tokens stand for."""
+        return cast(tuple[int, int], self.model.grid)
 
 
 def is_borrowed(name: str) -> bool:
