@@ -261,8 +261,7 @@ Chests of one build, one size of image and few seeds; phantoms differ from peopl
 recipe of the start (how many, how long, which hospitals) was not tuned on any test set here. Everything above is from
 starts made on a GPU: whether the smaller one that a CPU makes is worth its minutes has not been measured.
 
-Written by `python -m evidence.pages.pretraining` from `results/pretrain.csv`, which it makes from what
-`evidence/studies/pretrain_trial.sh` recorded.
+The numbers are in [results/pretrain.csv](../results/pretrain.csv); `evidence/studies/pretrain_trial.sh` makes them again.
 """
 
 

@@ -114,8 +114,8 @@ def demo_page() -> str:
     ]
     return f"""# What the demo shows, and what it does not
 
-Written by `evidence/pages/results.py` from the records of `demo`, `demo-short` and `demo-clean` in `results/`
-({devices(records)}). `make results` makes the runs again.
+The runs are in [results/demo.csv](../results/demo.csv) and the tables beside it ({devices(records)});
+`make results` makes them again.
 
 4,000 generated X-rays of hospital north, of which 40 % have every label flipped with probability 0.4; the test is on
 2,000 clean ones of hospital south. Mean ± sample standard deviation over {len(bomd)} seeds, which redraw the noise, the
