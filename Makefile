@@ -35,7 +35,7 @@ LOWEST_TESTS ?= tests
 lowest: $(VENV)/bin/uv
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
 	$(UV:$(BIN)/python=$(LOWEST)/bin/python) --constraint constraints.txt torch
-	$(UV:$(BIN)/python=$(LOWEST)/bin/python) --constraint constraints.txt --resolution lowest-direct '.[dev]'
+	$(UV:$(BIN)/python=$(LOWEST)/bin/python) --constraint constraints.txt --resolution lowest-direct --editable '.[dev]'
 	$(LOWEST)/bin/pytest -n 2 -m "not slow" -p no:cacheprovider $(LOWEST_TESTS)
 
 # Small errors planted in clean/, describe/ and measure/, one at a time: do the tests of each module notice? What was
