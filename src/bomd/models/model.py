@@ -52,7 +52,7 @@ class Model:
         classes: C names, in the order of the outputs.
         size: Side of the square that images are resized to.
         thresholds: For each class, from which probability on it is called; None where that is not known.
-        metrics: For each set of images, the mean AUC with its interval, as `bomd.models.card.summarise` has it.
+        metrics: For each set of images, the mean AUC with its interval, as `Classification.brief` has it.
         facts: What it was trained on, and how.
         colour: Whether it sees images in colour.
         converts: Whether it sees images in grey that were in colour when it learnt from them, too.
