@@ -1,10 +1,12 @@
 """The files of records in results/: one for each experiment, compressed. `python -m evidence.records` packs new ones.
 
-A benchmark may write NAME.jsonl, which people can look into, or add to NAME.jsonl.xz itself.
+A benchmark may write NAME.jsonl, which people can look into, or add to NAME.jsonl.xz itself. Packing leaves out what is
+half of a record and drawn from a few experiments alone: the distances in the space of descriptors.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from bomd.errors import InputError
@@ -14,6 +16,7 @@ from evidence import RESULTS
 
 ENDING = ".jsonl.xz"
 ENDINGS = (ENDING, ".jsonl.gz", ".jsonl")
+DRAWN = ("demo", "phantom", "nih-64", "nih-small")  # of these, figures of the paper show distances of descriptors
 # Experiments of few runs, each of which has a row in NAME.csv. Of others there are means and comparisons; `bomd tables`
 # writes the rows of their runs, too.
 EVERY_RUN = ("demo", "demo-short", "demo-clean", "nih-small")
@@ -50,7 +53,16 @@ def pack(results: Path = RESULTS) -> list[Path]:
                 merge(None, read_records(loose), target)
                 loose.unlink()
                 packed.append(target)
-    return packed
+        held = read_records(target)
+        if name not in DRAWN and any("space" in record.written["result"] for record in held):
+            merge(None, [_without_space(record) for record in held], target)
+            packed.append(target)
+    return list(dict.fromkeys(packed))
+
+
+def _without_space(record: Record) -> Record:
+    result = {key: value for key, value in record.written["result"].items() if key != "space"}
+    return replace(record, written={**record.written, "result": result})
 
 
 def main(arguments: list[str]) -> None:

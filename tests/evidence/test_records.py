@@ -55,8 +55,11 @@ def test_new_records_are_packed_with_those_that_are_there(demo: list[Record], tm
     with pytest.raises(InputError, match=r"toy\.jsonl\.xz and toy\.jsonl: make them one"):
         records.records_of("toy", tmp_path)
     records.main([str(tmp_path)])
-    assert records.records_of("toy", tmp_path) == [demo[0], again, demo[2]]
-    assert records.records_of("other", tmp_path) == demo[3:5]
+    packed = records.records_of("toy", tmp_path) + records.records_of("other", tmp_path)
+    assert [record.run for record in packed] == [record.run for record in (*demo[:3], *demo[3:5])]
+    for found, record in zip(packed, [demo[0], again, demo[2], *demo[3:5]], strict=True):
+        kept = {key: value for key, value in record.written["result"].items() if key != "space"}
+        assert found.written == {**record.written, "result": kept}
     assert {file.name for file in tmp_path.glob("[!.]*")} == {"toy.jsonl.xz", "other.jsonl.xz"}
 
 
@@ -65,3 +68,19 @@ def test_damaged_records_are_not_packed_away(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Cannot read"):
         records.pack(tmp_path)
     assert (tmp_path / "toy.jsonl").read_text() == "{"
+
+
+def test_distances_of_descriptors_stay_where_they_are_drawn(demo: list[Record], tmp_path: Path) -> None:
+    assert any("space" in record.written["result"] for record in demo)
+    for name in ("demo", "toy"):
+        write(tmp_path / f"{name}.jsonl", demo)
+    records.main([str(tmp_path)])
+    assert records.records_of("demo", tmp_path) == demo
+    assert not any("space" in record.written["result"] for record in records.records_of("toy", tmp_path))
+    assert records.pack(tmp_path) == []
+
+
+def test_every_file_of_records_is_packed() -> None:
+    for name in records.names():
+        if name not in records.DRAWN:
+            assert not any("space" in record.written["result"] for record in records.records_of(name)), name
