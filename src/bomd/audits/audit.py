@@ -76,7 +76,7 @@ def audit(
         drop_duplicates: Keep the first row of an id that occurs again, instead of refusing the table.
         layout: What the columns are, as for the dataset `folder`, such as `id_column="file"`.
     """
-    check_keywords("bomd.audit", layout, audit, folder.understand)
+    check_keywords("bomd.audit", layout, audit, folder.Columns)
     return carry_out(
         plan(
             table,

@@ -86,7 +86,7 @@ def read_given(
             raise InputError(f"No label file {table}.")
         frame, records = read_verbatim(file)
     place = Path(images).expanduser().absolute() if images is not None else _usual_images(file)
-    layout = folder.understand(frame, file, ImageIndex(check_folder(place)), **columns)
+    layout = folder.understand(frame, file, ImageIndex(check_folder(place)), folder.Columns(**columns))
     added = names([*layout.classes, NO_FINDING], exclusive=True)
     doubled = [column for column in added if column in layout.frame.columns]
     if doubled:
@@ -109,8 +109,8 @@ def read_given(
         )
     found = layout
     if len(there) < len(ids):  # a class that none of the others has is none of theirs
-        chosen = {"id_column": layout.id_column} | columns
-        found = folder.understand(frame.iloc[there].reset_index(drop=True), file, layout.images, **chosen)
+        chosen = folder.Columns(**({"id_column": layout.id_column} | columns))
+        found = folder.understand(frame.iloc[there].reset_index(drop=True), file, layout.images, chosen)
     for line in found.summary():
         say(line)
     labels = folder.labels_of(found)

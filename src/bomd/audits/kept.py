@@ -63,14 +63,14 @@ def find(directory: Path) -> Kept | None:
 
 def _of_folder(train: dict[str, Any]) -> Kept | None:
     """The table that a recipe reads, as it is now."""
-    options = {name: value for name, value in train.items() if name in folder.understand.__annotations__}
     root = Path(str(train["root"]))
     try:
         file = folder.label_file(root, train.get("labels"))
         if kind_of(file) in ("Parquet file", "Excel workbook"):  # no text to change cells of
             return None
         frame, records = read_verbatim(file)
-        layout = folder.understand(frame, file, folder.index_of(root, train.get("images")), **options)
+        index, said = folder.index_of(root, train.get("images")), folder.Columns.among(train)
+        layout = folder.understand(frame, file, index, said)
     except InputError:  # moved or changed since: the labels of the run itself then have to do
         return None
     earlier = Path(str(train.get("labels_from", layout.file)))

@@ -110,8 +110,7 @@ def audit(
     for name in ("root", "labels", "images", "split", "seed"):
         if name in layout:
             raise InputError(f"--set {name}: an audit takes all rows; the table and --images say where they are.")
-    layout = arguments(folder.describe, {"root": ".", **layout}, "--set")
-    layout.pop("root")
+    layout = arguments(folder.Columns, layout, "--set")
     chosen = plan(
         labels,
         images,

@@ -122,8 +122,8 @@ def _all_splits(name: str, options: Mapping[str, Any]) -> tuple[str | None, ...]
     if typing.get_origin(hint) is Literal:
         return tuple(split for split in typing.get_args(hint) if split != "all")
     if name == "folder":
-        known = inspect.signature(folder.describe).parameters
-        layout = folder.describe(**{key: value for key, value in options.items() if key in known})
+        labels, images = options.get("labels"), options.get("images")
+        layout = folder.describe(options["root"], labels, images, folder.Columns.among(options))
         if layout.split_column is not None:
             return tuple(sorted(set(layout.frame[layout.split_column].str.strip())))
     return (inspect.signature(read).parameters["split"].default,)

@@ -107,7 +107,7 @@ def test_classes_can_be_chosen_and_ordered(tmp_path: Path) -> None:
     listed = make(tmp_path / "listed", "id,labels\na,A|B\nb,C\nc,B\n")
     table = folder.read(listed, classes=["C", "A"])
     np.testing.assert_array_equal(table.values, [[0, 1], [1, 0], [0, 0]])
-    assert folder.describe(listed, classes=["C", "A"]).unused == ("class B",)
+    assert folder.describe(listed, columns=folder.Columns(["C", "A"])).unused == ("class B",)
 
 
 def test_images_are_found_by_path_name_or_stem(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_an_id_column_is_recognised_by_the_files_it_names(tmp_path: Path) -> Non
         folder.read(root)
     assert folder.read(root, id_column="scan", classes=["A"]).ids.tolist() == ["a.png", "b.png", "c.png"]
     unnamed = make(tmp_path / "unnamed", "nr,scan,A\n1,a.png,1\n2,b.png,0\n3,c.png,0\n")
-    assert folder.describe(unnamed, classes=["A"]).id_column == "scan"
+    assert folder.describe(unnamed, columns=folder.Columns(["A"])).id_column == "scan"
     both = make(tmp_path / "both", "id,path,A\n1,a.png,1\n2,b.png,0\n3,c.png,0\n")
     assert folder.describe(both).id_column == "path"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -86,12 +85,10 @@ def read_corrections(source: Mapping[str, Any], labels: LabelTable, where: str) 
 
 def _read_own_form(options: Mapping[str, Any], classes: Sequence[str], file: Path) -> LabelTable:
     """A table with the columns of the folder's own one; a class that no row lists any more is nowhere."""
-    known = inspect.signature(folder.describe).parameters
-    chosen = arguments(folder.describe, {name: value for name, value in options.items() if name in known}, "train")
-    index, frame = folder.index_of(chosen.pop("root"), chosen.pop("images", None)), read_table(file)
-    if not set(chosen.get("classes") or ()) <= set(frame.columns):
-        del chosen["classes"]  # they are listed in a column, and not all of them need occur in it
-    layout = folder.understand(frame, file, index, **{name: chosen[name] for name in chosen if name != "labels"})
+    frame, said = read_table(file), folder.Columns.among(options)
+    if not set(said.classes or ()) <= set(frame.columns):
+        said = replace(said, classes=None)  # they are listed in a column, and not all of them need occur in it
+    layout = folder.understand(frame, file, folder.index_of(options["root"], options.get("images")), said)
     labels = folder.labels_of(layout)
     gone = [] if layout.label_column is None else [name for name in classes if name not in labels.classes]
     labelled = np.where(np.isnan(labels.values).all(axis=1), np.nan, 0)

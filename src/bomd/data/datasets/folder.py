@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -47,17 +48,33 @@ def _pass(option: str, example: str) -> str:
 CLASSES = _pass("classes", '["A", "B"]')
 
 
+@dataclass(frozen=True)
+class Columns:
+    """What is said about the columns of a table, each as for `read`; what is not said is found out."""
+
+    classes: Sequence[str] | None = None
+    id_column: str | None = None
+    label_column: str | None = None
+    patient_column: str | None = None
+    split_column: str | None = None
+    delimiter: str | None = None
+
+    @classmethod
+    def among(cls, options: Mapping[str, Any]) -> Columns:
+        """Those of a reader's settings that are about columns."""
+        return cls(**{item.name: options[item.name] for item in fields(cls) if item.name in options})
+
+
+NOTHING_SAID = Columns()
+
+
 @dataclass(frozen=True, eq=False)
 class Layout:
     """What was found in a folder, and how it is understood.
 
     Attributes:
         frame: Its columns as text; a blank is "".
-        id_column: Names the image of a row.
-        patient_column: Names its patient.
-        split_column: Names the part that it belongs to.
-        label_column: Lists its classes; None where each class has a column of its own.
-        delimiter: Stands between the classes in that column.
+        label_column: Lists the classes of an image; None where each class has a column of its own.
         class_columns: The columns of the classes, where each has its own.
         classes: Columns of the result.
         unused: Columns, and classes in the label column, that are left out.
@@ -88,7 +105,7 @@ class Layout:
             f"{len(self.classes)} classes, {form}{between}: {', '.join(self.classes)}",
         ]
         others = [name for name in self.images.others if Path(name).absolute() != self.file.absolute()]
-        lines += [f"{told(others)}"] if others else []
+        lines += [told(others)] if others else []
         return lines + ([f"not used: {', '.join(self.unused)}"] if self.unused else [])
 
 
@@ -129,8 +146,8 @@ def read(
     Returns:
         The labels with paths and, where known, patients.
     """
-    columns = (id_column, label_column, patient_column, split_column)
-    layout = describe(root, labels, images, classes, *columns, delimiter)
+    columns = Columns(classes, id_column, label_column, patient_column, split_column, delimiter)
+    layout = describe(root, labels, images, columns)
     for line in layout.summary():
         say(line)
     ids = _texts(layout, layout.id_column)
@@ -166,41 +183,24 @@ def duplicates(layout: Layout, ids: Text) -> str:
 
 
 def describe(
-    root: Path,
-    labels: Path | None = None,
-    images: Path | None = None,
-    classes: Sequence[str] | None = None,
-    id_column: str | None = None,
-    label_column: str | None = None,
-    patient_column: str | None = None,
-    split_column: str | None = None,
-    delimiter: str | None = None,
+    root: Path, labels: Path | None = None, images: Path | None = None, columns: Columns = NOTHING_SAID
 ) -> Layout:
     """How `read` understands a folder with these arguments."""
     file = label_file(root, labels)
-    frame = read_table(file)
-    columns = (id_column, label_column, patient_column, split_column)
-    return understand(frame, file, index_of(root, images), classes, *columns, delimiter)
+    return understand(read_table(file), file, index_of(root, images), columns)
 
 
-def understand(
-    frame: pd.DataFrame,
-    file: Path,
-    index: ImageIndex,
-    classes: Sequence[str] | None = None,
-    id_column: str | None = None,
-    label_column: str | None = None,
-    patient_column: str | None = None,
-    split_column: str | None = None,
-    delimiter: str | None = None,
-) -> Layout:
-    """What the columns of a table are, given that it and the folder of its images were read; arguments as for `read`.
+def understand(frame: pd.DataFrame, file: Path, index: ImageIndex, columns: Columns = NOTHING_SAID) -> Layout:
+    """What the columns of a table are, given that it and the folder of its images were read.
 
     Args:
         frame: Its columns as text.
         file: Where it stands, or a word for it, for those who read errors.
         index: The images.
+        columns: What is said about them.
     """
+    classes, id_column, label_column = columns.classes, columns.id_column, columns.label_column
+    patient_column, split_column, delimiter = columns.patient_column, columns.split_column, columns.delimiter
     names = [str(name) for name in frame.columns]
     for given in (id_column, label_column, patient_column, split_column):
         if given is not None and given not in names:
@@ -219,7 +219,7 @@ def understand(
         text = [name for name in free if name not in alike]
         label_column = _called(_LABELS, text) or (None if known else _listing(text, frame))
     free = [name for name in free if name != label_column]
-    columns: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
     if label_column is not None:
         known, delimiter = _listed_classes(frame[label_column], file, delimiter)
         chosen = _choose_classes(classes or known, known, f"column {label_column!r} of {file}")
@@ -228,11 +228,11 @@ def understand(
         if not known and not classes:
             problem = f"none of its columns ({', '.join(names)}) is called labels, lists names (A|B) or holds 0 and 1"
             raise InputError(f"No labels in {file}: {problem}; {_pass('label_column', 'NAME')}, or {CLASSES}.")
-        columns = _choose_classes(classes or known, names, str(file))
-        chosen, delimiter = tuple(map(_canonical, columns)), None
-    unused = tuple(name for name in free if name not in columns)
+        own = _choose_classes(classes or known, names, str(file))
+        chosen, delimiter = tuple(map(_canonical, own)), None
+    unused = tuple(name for name in free if name not in own)
     special = (id_column, patient_column, split_column, label_column)
-    return Layout(file, frame, index, *special, delimiter, columns, chosen, unused)
+    return Layout(file, frame, index, *special, delimiter, own, chosen, unused)
 
 
 def index_of(root: Path, images: Path | None = None) -> ImageIndex:
