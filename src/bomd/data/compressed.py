@@ -6,33 +6,17 @@ whole process when it meets a damaged header.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from pydicom import Dataset
-from pydicom.uid import (
-    HTJ2K,
-    JPEG2000,
-    JPEG2000MC,
-    HTJ2KLossless,
-    HTJ2KLosslessRPCL,
-    JPEG2000Lossless,
-    JPEG2000MCLossless,
-    JPEGBaseline8Bit,
-    JPEGExtended12Bit,
-    JPEGLossless,
-    JPEGLosslessSV1,
-    JPEGLSLossless,
-    JPEGLSNearLossless,
-)
+from pydicom import Dataset, uid
 
-WAVELETS = (JPEG2000Lossless, JPEG2000, JPEG2000MCLossless, JPEG2000MC, HTJ2KLossless, HTJ2KLosslessRPCL, HTJ2K)
 SIZE_OF_WAVELETS = b"\xff\x4f\xff\x51"  # the start of a codestream and the marker of its size
 
 # Markers in the header of a JPEG: the size, for each kind that only GDCM reads, the Huffman codes, the start of the
 # pixels, the end, and what a decoder may do without.
 LOSSLESS, LS, EXTENDED, CODES, START, END = 0xC3, 0xF7, 0xC1, 0xC4, 0xDA, 0xD9
-FRAMES = {JPEGLossless: LOSSLESS, JPEGLosslessSV1: LOSSLESS, JPEGLSLossless: LS, JPEGLSNearLossless: LS}
-JPEGS = (JPEGBaseline8Bit, JPEGExtended12Bit, *FRAMES)
+FRAMES = {uid.JPEGLossless: LOSSLESS, uid.JPEGLosslessSV1: LOSSLESS, uid.JPEGLSLossless: LS, uid.JPEGLSNearLossless: LS}
 SIZES = {*range(0xC0, 0xD0), LS} - {CODES, 0xC8, 0xCC}  # of JPEGs of every kind
 WITHOUT_LENGTH = (0x00, 0x01, *range(0xD0, 0xD9))
 HARMLESS = (0xDB, 0xDD, 0xF8, 0xFE, *range(0xE0, 0xF0))
@@ -43,11 +27,14 @@ def check_frame(content: bytes, dataset: Dataset) -> None:
     """Refuse compressed pixels that claim to be another picture than the header describes."""
     syntax = dataset.file_meta.TransferSyntaxUID
     expected = (dataset.Rows, dataset.Columns, dataset.SamplesPerPixel)
-    if len(content) > 2 * dataset.Rows * dataset.Columns * dataset.SamplesPerPixel * dataset.BitsAllocated // 8 + SLACK:
+    if len(content) > 2 * math.prod(expected) * dataset.BitsAllocated // 8 + SLACK:
         raise ValueError("its compressed pixels are far larger than the picture")
-    if syntax not in (*WAVELETS, *JPEGS):
+    if syntax in uid.JPEG2000TransferSyntaxes:
+        claimed = list(_sizes_of_wavelets(content))
+    elif syntax in (*uid.JPEGTransferSyntaxes, *uid.JPEGLSTransferSyntaxes):
+        claimed = list(_sizes_of_jpeg(content))
+    else:
         return
-    claimed = list(_sizes_of_wavelets(content) if syntax in WAVELETS else _sizes_of_jpeg(content))
     if not claimed:
         raise ValueError("the header of its compressed pixels is damaged")
     for rows, columns, samples in claimed:
@@ -98,10 +85,6 @@ def _sizes_of_jpeg(content: bytes) -> Iterator[tuple[int, int, int]]:
             continue
         length = 0 if marker in WITHOUT_LENGTH else int.from_bytes(content[place + 2 : place + 4], "big")
         if marker in SIZES:
-            frame = content[place + 4 : place + 10]
-            yield (
-                int.from_bytes(frame[1:3], "big"),
-                int.from_bytes(frame[3:5], "big"),
-                int.from_bytes(frame[5:6], "big"),
-            )
+            size = content[place + 5 : place + 10]
+            yield int.from_bytes(size[:2], "big"), int.from_bytes(size[2:4], "big"), int.from_bytes(size[4:], "big")
         place = content.find(b"\xff", place + 2 + length)

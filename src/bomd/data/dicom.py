@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -53,9 +55,6 @@ def read_dicom(path: Path, content: bytes | None = None) -> Pixels:
     Args:
         content: What is in it, where it has been read already.
 
-    Returns:
-        (H, W) pixels.
-
     Raises:
         InputError: It is missing, not DICOM, truncated, has several frames or no picture, claims to be larger than
             it is, or no decoder for its transfer syntax is installed; file and transfer syntax are named.
@@ -64,21 +63,8 @@ def read_dicom(path: Path, content: bytes | None = None) -> Pixels:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pydicom's remarks about header values that no pixel depends on
         dataset = _open(path, content)
-        syntax = getattr(dataset, "file_meta", Dataset()).get("TransferSyntaxUID")
-        try:
+        with _in_words(path, f"({_compression(dataset)}) cannot be read"):
             return _displayed(_decode(dataset), dataset)
-        except MemoryError as error:
-            raise InputError(f"DICOM {path} cannot be read: it takes more memory than there is.") from error
-        except Exception as error:  # damaged files make pydicom and the decoders raise nearly anything
-            reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-            name = str(getattr(syntax, "name", ""))
-            known = name.isprintable() and len(name) < 100  # a damaged file may say anything here
-            how = (
-                (f"transfer syntax {name}" if known else "a damaged transfer syntax")
-                if syntax
-                else "no transfer syntax"
-            )
-            raise InputError(f"DICOM {path} ({how}) cannot be read: {reason}.") from error
 
 
 def read_dicom_size(path: Path) -> tuple[int, int]:
@@ -90,19 +76,38 @@ def read_dicom_size(path: Path) -> tuple[int, int]:
 
 
 def _open(path: Path, content: bytes | None = None, *, pixels: bool = True) -> Dataset:
+    stream: BinaryIO
+    with _in_words(path, "is damaged or cut short"):
+        try:
+            with path.open("rb") if content is None else io.BytesIO(content) as stream:
+                return dcmread(inflated(stream), stop_before_pixels=not pixels)
+        except FileNotFoundError as error:
+            raise InputError(f"No image {path}.") from error
+        except InvalidDicomError as error:
+            raise InputError(f"{path} is not DICOM: the marker at byte 128 is missing.") from error
+
+
+@contextmanager
+def _in_words(path: Path, problem: str) -> Iterator[None]:
+    """Say in one line what is wrong: damaged files make pydicom and the decoders raise nearly anything."""
     try:
-        stream: BinaryIO
-        with path.open("rb") if content is None else io.BytesIO(content) as stream:
-            return dcmread(inflated(stream), stop_before_pixels=not pixels)
-    except FileNotFoundError as error:
-        raise InputError(f"No image {path}.") from error
-    except InvalidDicomError as error:
-        raise InputError(f"{path} is not DICOM: the marker at byte 128 is missing.") from error
+        yield
+    except InputError:
+        raise
     except MemoryError as error:
         raise InputError(f"DICOM {path} cannot be read: it takes more memory than there is.") from error
     except Exception as error:
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        raise InputError(f"DICOM {path} is damaged or cut short: {reason}.") from error
+        raise InputError(f"DICOM {path} {problem}: {reason}.") from error
+
+
+def _compression(dataset: Dataset) -> str:
+    syntax = getattr(dataset, "file_meta", Dataset()).get("TransferSyntaxUID")
+    if not syntax:
+        return "no transfer syntax"
+    name = str(getattr(syntax, "name", ""))
+    known = name.isprintable() and len(name) < 100  # a damaged file may say anything here
+    return f"transfer syntax {name}" if known else "a damaged transfer syntax"
 
 
 def _decode(dataset: Dataset) -> Values:
@@ -130,10 +135,8 @@ def _decode(dataset: Dataset) -> Values:
         if not decoder.is_available:
             raise ValueError("its decoder is not installed; pip install 'bomd[dicom]'")
         extended = syntax == JPEGExtended12Bit and dataset.BitsStored > 8  # which Pillow cannot read
-        plugins = [
-            name for name in PLUGINS if name in decoder.available_plugins and not (name == "pillow" and extended)
-        ]
-        plugin = plugins[0] if plugins else ""
+        usable = (name for name in PLUGINS if name in decoder.available_plugins)
+        plugin = next((name for name in usable if not (name == "pillow" and extended)), "")
         frame = next(generate_frames(dataset.PixelData, number_of_frames=1))
         check_frame(frame, dataset)
         if plugin == "gdcm":
@@ -148,8 +151,7 @@ def _displayed(stored: Values, dataset: Dataset) -> Pixels:
     if dataset.PhotometricInterpretation not in GREY:
         return np.array(Image.fromarray(stored.astype(np.uint8)).convert("L"))
     # Everything that follows depends on a pixel's number alone, so it is worked out once per number.
-    lowest = int(stored.min())
-    highest = int(stored.max())
+    lowest, highest = int(stored.min()), int(stored.max())
     if highest - lowest >= 2**16:
         raise ValueError(f"its numbers, up to {highest}, have more bits than the {dataset.BitsStored} it declares")
     numbers = np.arange(lowest, highest + 1)
@@ -214,10 +216,9 @@ def _padding(numbers: Values, dataset: Dataset) -> NDArray[np.bool_]:
     """Which stored numbers mark pixels outside the picture."""
     if dataset.get("PixelPaddingValue") is None:
         return np.zeros(numbers.shape, dtype=np.bool_)
-    one_end = int(dataset.PixelPaddingValue)
     limit = dataset.get("PixelPaddingRangeLimit")
-    other_end = one_end if limit is None else int(limit)
-    return (numbers >= min(one_end, other_end)) & (numbers <= max(one_end, other_end))
+    ends = [int(dataset.PixelPaddingValue), int(dataset.PixelPaddingValue if limit is None else limit)]
+    return (numbers >= min(ends)) & (numbers <= max(ends))
 
 
 def _table(item: Dataset, dataset: Dataset, signed: bool) -> tuple[Values, int]:
