@@ -25,6 +25,17 @@ NIH = (
 )
 
 
+def flip_rates(drawn):
+    """Per class, the share of clean negatives added and of clean positives removed, on exposed rows."""
+    clean, changed = drawn.clean.values[drawn.exposed], drawn.changed[drawn.exposed]
+    return {
+        name: {
+            what: changed[clean[:, column] == value, column].mean() for what, value in (("added", 0), ("removed", 1))
+        }
+        for column, name in enumerate(drawn.clean.classes)
+    }
+
+
 def table_of(values, classes=None):
     values = np.asarray(values, dtype=np.float32)
     names = np.array([f"image {i}" for i in range(len(values))])
@@ -107,7 +118,7 @@ def test_without_a_no_finding_class_labels_just_flip():
     values = (np.random.default_rng(0).random((4000, 5)) < 0.3).astype(np.float32)
     drawn = symmetric(table_of(values, tuple("abcde")), 1, 0.25, seed=3)
     assert drawn.changed.mean() == pytest.approx(0.25, abs=0.02)
-    for rates in drawn.flip_rates().values():
+    for rates in flip_rates(drawn).values():
         assert rates["added"] == pytest.approx(0.25, abs=0.04)
         assert rates["removed"] == pytest.approx(0.25, abs=0.04)
 
@@ -137,7 +148,7 @@ def test_report_mining_realises_the_measured_rates(confusion):
     """Misses and false alarms are totals, so that confusions change how they arise but not how many."""
     table = realistic(60_000, seed=1)
     drawn = report_mining(table, seed=0, confusion=confusion)
-    rates = drawn.flip_rates()
+    rates = flip_rates(drawn)
     asked = {
         **dict.fromkeys(NIH[:-1], (0.59, 0.09)),  # the medians
         **{"Pneumothorax": (0.54, 0.03), "Nodule": (0.58, 0.05), "Mass": (0.58, 0.05)},
@@ -148,12 +159,11 @@ def test_report_mining_realises_the_measured_rates(confusion):
         assert rates[name]["removed"] == pytest.approx(miss, abs=0.03), name
         assert rates[name]["added"] == pytest.approx(alarm, abs=0.01), name
     assert consistent(drawn.noisy.values)
-    assert drawn.kind == "report_mining"
 
 
 def test_the_strength_of_report_mining_scales_what_was_measured_and_nothing_else():
     table = realistic(60_000, seed=1)
-    rates = report_mining(table, seed=0, strength=0.5, miss={"Mass": 0.4}).flip_rates()
+    rates = flip_rates(report_mining(table, seed=0, strength=0.5, miss={"Mass": 0.4}))
     for name, (miss, alarm) in {"Effusion": (0.16, 0.095), "Hernia": (0.295, 0.045), "Mass": (0.4, 0.025)}.items():
         assert rates[name]["removed"] == pytest.approx(miss, abs=0.03), name
         assert rates[name]["added"] == pytest.approx(alarm, abs=0.01), name
@@ -192,11 +202,6 @@ def test_unknown_labels_stay_unknown():
         np.testing.assert_array_equal(drawn.clean.values, table.values)
 
 
-def test_rates_of_a_class_without_positives_are_missing():
-    drawn = symmetric(table_of([[0, 0, 1], [0, 0, 1]]), 1, 1, seed=0)
-    assert drawn.flip_rates()["a"] == {"added": 1.0, "removed": None}
-
-
 @pytest.mark.parametrize("kind", NOISES)
 def test_saved_noise_comes_back_whole(kind, tmp_path):
     single = kind == "pairflip"
@@ -212,7 +217,6 @@ def test_saved_noise_comes_back_whole(kind, tmp_path):
     np.testing.assert_array_equal(loaded.exposed, drawn.exposed)
     np.testing.assert_array_equal(loaded.noisy.patients, table.patients)
     assert loaded.noisy.exclusive == loaded.clean.exclusive == single
-    assert (loaded.seed, loaded.kind, loaded.settings) == (7, kind, drawn.settings)
     table.save(tmp_path / "table.npz")
     with pytest.raises(InputError, match="not a file of noisy labels"):
         NoisyLabels.load(tmp_path / "table.npz")

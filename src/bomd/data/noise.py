@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from bomd.errors import InputError
 from bomd.files import read_arrays, write_arrays
-from bomd.tables import NO_FINDING, LabelTable
+from bomd.tables import NO_FINDING, Floats, LabelTable
 
 # Measured against radiologists: how often a finding that is there is reported, and one that is not.
 # NIH labels for pneumothorax and for nodule or mass, the CheXpert labeller for the others.
@@ -39,36 +38,16 @@ CONFUSED_SHARE = 0.15  # of a finding's misses, reported as one given neighbour;
 
 @dataclass(frozen=True, eq=False)
 class NoisyLabels:
-    """Labels with known noise, beside the labels before it.
+    """Labels with known noise, beside the labels before it."""
 
-    Attributes:
-        noisy: what a method gets to see.
-        clean: the same images and classes without the noise.
-        exposed: (N) rows on which noise could fall.
-    """
-
-    noisy: LabelTable
-    clean: LabelTable
-    exposed: NDArray[np.bool_]
-    seed: int
-    kind: str
-    settings: dict[str, Any]
+    noisy: LabelTable  # what a method gets to see
+    clean: LabelTable  # the same images and classes without the noise
+    exposed: NDArray[np.bool_]  # (N) rows on which noise could fall
 
     @property
     def changed(self) -> NDArray[np.bool_]:
         """(N, C) labels that the noise changed."""
         return np.asarray(~np.isnan(self.clean.values) & (self.noisy.values != self.clean.values))
-
-    def flip_rates(self) -> dict[str, dict[str, float | None]]:
-        """Per class, the share of clean negatives added and of clean positives removed, on exposed rows."""
-        clean, changed = self.clean.values[self.exposed], self.changed[self.exposed]
-        rates: dict[str, dict[str, float | None]] = {}
-        for column, name in enumerate(self.clean.classes):
-            rates[name] = {}
-            for what, value in (("added", 0), ("removed", 1)):
-                rows = clean[:, column] == value
-                rates[name][what] = float(changed[rows, column].mean()) if rows.any() else None
-        return rates
 
     def save(self, path: Path) -> None:
         columns: dict[str, NDArray[Any]] = {
@@ -77,9 +56,6 @@ class NoisyLabels:
             "noisy": self.noisy.values,
             "clean": self.clean.values,
             "exposed": self.exposed,
-            "seed": np.asarray(self.seed),
-            "kind": np.asarray(self.kind),
-            "settings": np.asarray(json.dumps(self.settings)),
         }
         write_arrays(path, columns | self.clean.extras() | self.clean.marks())
 
@@ -87,14 +63,11 @@ class NoisyLabels:
     def load(cls, path: Path) -> NoisyLabels:
         columns: dict[str, Any] = dict(read_arrays(path))
         try:
-            noisy, seed, kind, settings, exposed = (
-                columns.pop(name) for name in ("noisy", "seed", "kind", "settings", "exposed")
-            )
-            ids, classes, values = (columns.pop(name) for name in ("ids", "classes", "clean"))
-            clean = LabelTable(ids, tuple(str(name) for name in classes), values, **columns)
+            noisy, exposed = columns.pop("noisy"), columns.pop("exposed")
+            clean = LabelTable(values=columns.pop("clean"), **columns)
         except (KeyError, TypeError) as error:
             raise InputError(f"{path} is not a file of noisy labels: {error}.") from error
-        return cls(clean.replace(noisy), clean, exposed, int(seed), str(kind), json.loads(str(settings)))
+        return cls(clean.replace(noisy), clean, exposed)
 
 
 def symmetric(table: LabelTable, rows: float, labels: float | None = None, seed: int = 0) -> NoisyLabels:
@@ -121,11 +94,10 @@ def symmetric(table: LabelTable, rows: float, labels: float | None = None, seed:
     check_fits("symmetric", table, labels)
     labels = 1.0 if labels is None else labels
     _check_rate(labels, "labels")
-    settings = {"rows": rows, "labels": labels}
     if table.exclusive:
         steps = 1 + (_draw(seed, "class", len(table)) * (len(table.classes) - 1)).astype(np.intp)
         drawn = _some_rows(table, rows, seed) & (_draw(seed, "moves", len(table)) < labels)
-        return _move(table, drawn, steps, seed, "symmetric", settings)
+        return _move(table, drawn, steps)
     order = _draw(seed, "rows", len(table))
     chance = _draw(seed, "labels", table.values.shape)
 
@@ -144,7 +116,7 @@ def symmetric(table: LabelTable, rows: float, labels: float | None = None, seed:
         values[(drawn & (values[:, nothing] == 1))[:, None] & findings & (values == 1)] = 0
         empty = drawn & ~(values == 1).any(axis=1) & ~np.isnan(values[:, nothing])
         values[empty, nothing] = 1
-    return NoisyLabels(table.replace(values), table, np.ones(len(table), dtype=np.bool_), seed, "symmetric", settings)
+    return _everywhere(table, values)
 
 
 def pairflip(table: LabelTable, seed: int, rows: float = 0.2) -> NoisyLabels:
@@ -157,8 +129,7 @@ def pairflip(table: LabelTable, seed: int, rows: float = 0.2) -> NoisyLabels:
     """
     check_fits("pairflip", table)
     _check_rate(rows, "rows")
-    steps = np.ones(len(table), dtype=np.intp)
-    return _move(table, _some_rows(table, rows, seed), steps, seed, "pairflip", {"rows": rows})
+    return _move(table, _some_rows(table, rows, seed), steps=1)
 
 
 def check_fits(kind: str, table: LabelTable, labels: float | None = None) -> None:
@@ -184,22 +155,14 @@ def _some_rows(table: LabelTable, share: float, seed: int) -> NDArray[np.bool_]:
     return drawn
 
 
-def _move(
-    table: LabelTable,
-    drawn: NDArray[np.bool_],
-    steps: NDArray[np.intp],
-    seed: int,
-    kind: str,
-    settings: dict[str, Any],
-) -> NoisyLabels:
+def _move(table: LabelTable, drawn: NDArray[np.bool_], steps: NDArray[np.intp] | int) -> NoisyLabels:
     """Labels moved by so many classes in the drawn rows that have one."""
     positive = table.values == 1
     drawn = drawn & positive.any(axis=1)
     values = table.values.copy()
     to = (positive.argmax(axis=1) + steps) % len(table.classes)
     values[drawn] = np.eye(len(table.classes), dtype=np.float32)[to[drawn]]
-    everywhere = np.ones(len(table), dtype=np.bool_)
-    return NoisyLabels(table.replace(values), table, everywhere, seed, kind, settings)
+    return _everywhere(table, values)
 
 
 def report_mining(
@@ -256,13 +219,7 @@ def report_mining(
         confused_rate = float(expected[absent, place].mean()) if absent.any() else 0.0
         rest = (alarmed[name] - confused_rate) / (1 - confused_rate) if confused_rate < alarmed[name] else 0.0
         values[absent & (mistaken[:, place] | (alarm_chance[:, place] < rest)), place] = 1
-    nothing = _no_finding(table)
-    if nothing is not None:
-        known = ~np.isnan(clean[:, nothing])
-        values[known, nothing] = ~(values[:, table.findings] == 1).any(axis=1)[known]
-    settings = {"miss": missed, "false_alarm": alarmed, "confusion": confused}
-    everywhere = np.ones(len(table), dtype=np.bool_)
-    return NoisyLabels(table.replace(values), table, everywhere, seed, "report_mining", settings)
+    return _everywhere(table, _consistent(table, values, np.ones(len(table), dtype=np.bool_)))
 
 
 def sparse(table: LabelTable, seed: int, rows: float = 0.2) -> NoisyLabels:
@@ -292,12 +249,7 @@ def sparse(table: LabelTable, seed: int, rows: float = 0.2) -> NoisyLabels:
     add, drop = affected & (kind != 1), affected & (kind != 0)
     values[place[drop], findings[dropped[drop]]] = 0
     values[place[add], findings[added[add]]] = 1
-    nothing = _no_finding(table)
-    if nothing is not None:
-        known = affected & ~np.isnan(values[:, nothing])
-        values[known, nothing] = ~(values[:, findings] == 1).any(axis=1)[known]
-    everywhere = np.ones(len(table), dtype=np.bool_)
-    return NoisyLabels(table.replace(values), table, everywhere, seed, "sparse", {"rows": rows})
+    return _everywhere(table, _consistent(table, values, affected))
 
 
 def within(exposed: NDArray[np.bool_], table: LabelTable, draw: Callable[[LabelTable], NoisyLabels]) -> NoisyLabels:
@@ -312,7 +264,7 @@ def within(exposed: NDArray[np.bool_], table: LabelTable, draw: Callable[[LabelT
     part = draw(table.take(exposed))
     values = table.values.copy()
     values[exposed] = part.noisy.values
-    return NoisyLabels(table.replace(values), table, exposed, part.seed, part.kind, part.settings)
+    return NoisyLabels(table.replace(values), table, exposed)
 
 
 NOISES: dict[str, Callable[..., NoisyLabels]] = {
@@ -363,6 +315,19 @@ def _draw(seed: int, what: str, shape: int | tuple[int, ...]) -> NDArray[np.floa
 
 def _no_finding(table: LabelTable) -> int | None:
     return table.classes.index(NO_FINDING) if NO_FINDING in table.classes else None
+
+
+def _everywhere(table: LabelTable, values: Floats) -> NoisyLabels:
+    return NoisyLabels(table.replace(values), table, np.ones(len(table), dtype=np.bool_))
+
+
+def _consistent(table: LabelTable, values: Floats, rows: NDArray[np.bool_]) -> Floats:
+    """The values with "No Finding", where it is known, exactly where no finding is, in these rows."""
+    nothing = _no_finding(table)
+    if nothing is not None:
+        known = rows & ~np.isnan(values[:, nothing])
+        values[known, nothing] = ~(values[:, table.findings] == 1).any(axis=1)[known]
+    return values
 
 
 def _check_hard(table: LabelTable) -> None:
