@@ -26,10 +26,7 @@ from bomd.data.images import FORMATS, LARGEST, cores, read_chunks
 from bomd.errors import InputError
 from bomd.tables import NO_FINDING, LabelTable, rows_of
 
-NOT_FINDINGS = (
-    NO_FINDING,
-    "Support Devices",
-)  # CheXpert's labeller gives "No Finding" beside a device by rule
+NOT_FINDINGS = (NO_FINDING, "Support Devices")  # CheXpert's labeller gives "No Finding" beside a device by rule
 SAMPLE = 200  # images whose header is read in the quick check
 
 _NAMED = 3  # offenders spelled out in a message
@@ -39,12 +36,7 @@ _CHUNK = 32  # images that a process decodes before it reports
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
-
-    Attributes:
-        message: What was found, with how many and the first offenders.
-        offenders: All of them: ids, files or patients.
-    """
+    """One thing that was looked at; the message has the first offenders (ids, files or patients)."""
 
     name: str
     ok: bool
@@ -81,9 +73,9 @@ class Verification:
         for check in self.checks:
             mark = Text("ok", style="green") if check.ok else Text("WRONG", style="bold red")
             lines.add_row(mark, Text(check.name), Text(check.message))
+        wrong = sum(not check.ok for check in self.checks)
         verdict = Text("Nothing is wrong.", style="green")
-        if not self.ok:
-            wrong = sum(not check.ok for check in self.checks)
+        if wrong:
             verdict = Text(f"{wrong} of {len(self.checks)} checks found something wrong.", style="bold red")
         return Group(lines, *([self._positives()] if self.counts else []), verdict)
 
@@ -119,14 +111,11 @@ def verify(
     """
     if "classes" in inspect.signature(read).parameters:
         options = {"classes": "native", **options}
-    tables: dict[str, LabelTable] = {}
-    checks: list[Check] = []
-    for split in splits:
-        table, fault = _read(read, root, split, options)
-        tables.update({split: table} if table is not None else {})
-        checks += [fault] if fault is not None else []
-    found = verify_tables(tables, declared=declared, deep=deep, workers=workers)
-    return replace(found, checks=(*checks, *found.checks))
+    found = {split: _read(read, root, split, options) for split in splits}
+    tables = {split: table for split, (table, _) in found.items() if table is not None}
+    faults = [fault for _, fault in found.values() if fault is not None]
+    verification = verify_tables(tables, declared=declared, deep=deep, workers=workers)
+    return replace(verification, checks=(*faults, *verification.checks))
 
 
 def verify_tables(
@@ -149,7 +138,8 @@ def verify_tables(
     rows = ", ".join(f"{split} {len(table):,}" for split, table in tables.items())
     filled = bool(tables) and all(len(table) for table in tables.values())
     checks = [Check("labels", filled, f"images labelled: {rows or 'none'}")]
-    checks += [_ids(tables), _patients(tables), _contradictions(tables), _unlabelled(tables)]
+    checks += [_shared("ids", {split: table.ids for split, table in tables.items()}, "none is in more than one split")]
+    checks += [_patients(tables), _contradictions(tables), _unlabelled(tables)]
     counts = _counts(tables, declared or {})
     if declared:
         checks.append(_against_declared(tables, counts, declared))
@@ -180,18 +170,12 @@ def _read(
     return replace(labels, paths=paths), None
 
 
-def _ids(tables: Mapping[str, LabelTable]) -> Check:
-    shared = _shared({split: table.ids for split, table in tables.items()})
-    return _check("ids", shared, "are in more than one split", "none is in more than one split")
-
-
 def _patients(tables: Mapping[str, LabelTable]) -> Check:
     known = {split: table.patients for split, table in tables.items() if table.patients is not None}
     if len(known) < len(tables):
         return Check("patients", True, "not known in every split; each image counts as its own patient")
-    shared = _shared(known)
     total = len(set().union(*(patients.tolist() for patients in known.values())))
-    return _check("patients", shared, "are in more than one split", f"{total:,}, none in more than one split")
+    return _shared("patients", known, f"{total:,}, none in more than one split")
 
 
 def _contradictions(tables: Mapping[str, LabelTable]) -> Check:
@@ -237,11 +221,11 @@ def _against_declared(
 
 def _files(tables: Mapping[str, LabelTable], deep: bool, workers: int | None) -> list[Check]:
     """Checks of the image files of all splits together."""
-    located = {split: table for split, table in tables.items() if table.paths is not None}
+    located = {split: (table, table.paths) for split, table in tables.items() if table.paths is not None}
     if not located:
         return [Check("images", True, "labels alone, no image was looked at")]
-    ids = np.concatenate([table.ids for table in located.values()])
-    paths = np.concatenate([table.paths for table in located.values() if table.paths is not None])
+    ids = np.concatenate([table.ids for table, _ in located.values()])
+    paths = np.concatenate([paths for _, paths in located.values()])
     lengths = _lengths(paths)
     there = lengths >= 0
     all_there = f"all {len(ids):,} there, {lengths[there].sum() / 1e9:.2f} GB"
@@ -259,7 +243,7 @@ def _files(tables: Mapping[str, LabelTable], deep: bool, workers: int | None) ->
     reasons, checksums = _decode_all(paths[full], workers)
     owners = [
         (split, str(table.groups[row]), table.values[row].tobytes())
-        for split, table in located.items()
+        for split, (table, _) in located.items()
         for row in range(len(table))
     ]
     copies = _copies(paths[full], lengths[full], checksums, [owners[row] for row in full])
@@ -333,16 +317,11 @@ def _copies(
     checksums: NDArray[np.uint32],
     owners: Sequence[tuple[str, str, bytes]],
 ) -> Check:
-    """Files with the same content; only those of the same length and picture are read again.
+    """Files with the same content, given (N) their bytes, checksums of their pictures, and split, patient and labels.
 
-    A patient's image that was filed twice with the same labels is in the published sets and does no harm;
-    one that belongs to two patients or splits or has two opinions about its labels does.
-
-    Args:
-        paths: (N) files; one that two rows name counts once.
-        lengths: (N) their bytes.
-        checksums: (N) of the pictures.
-        owners: (N) split, patient and labels.
+    Only those of the same length and picture are read again; one that two rows name counts once. A patient's image that
+    was filed twice with the same labels is in the published sets and does no harm; one that belongs to two patients or
+    splits or has two opinions about its labels does.
     """
     alike: defaultdict[tuple[int, int], dict[str, int]] = defaultdict(dict)
     for row, (path, length, checksum) in enumerate(zip(paths, lengths, checksums, strict=True)):
@@ -358,13 +337,14 @@ def _copies(
     return _check("copies", harmful, fault, harmless if groups else "no two files are the same")
 
 
-def _shared(columns: Mapping[str, NDArray[np.str_]]) -> list[str]:
+def _shared(what: str, columns: Mapping[str, NDArray[np.str_]], fine: str) -> Check:
     """Names that occur in more than one split, with the splits."""
     splits: defaultdict[str, list[str]] = defaultdict(list)
     for one, other in combinations(columns, 2):
         for name in np.intersect1d(columns[one], columns[other]).tolist():
             splits[name] += [split for split in (one, other) if split not in splits[name]]
-    return [f"{name} ({', '.join(found)})" for name, found in splits.items()]
+    shared = [f"{name} ({', '.join(found)})" for name, found in splits.items()]
+    return _check(what, shared, "are in more than one split", fine)
 
 
 def _check(name: str, offenders: Sequence[str], fault: str, fine: str) -> Check:
