@@ -25,25 +25,15 @@ _DRAWS = 12  # random numbers per image, whatever the kind
 
 @dataclass(frozen=True)
 class Kind:
-    """Ranges that an augmentation draws from.
+    """Ranges that an augmentation draws from."""
 
-    Attributes:
-        crop: Area of the crop as a share of the image.
-        ratio: Width over height of the crop.
-        degrees: Largest rotation either way.
-        translate: Largest shift either way, as a share of the side.
-        scale: Magnification.
-        shear: Largest horizontal shear angle either way, in degrees.
-        jitter: Factor on brightness, and on contrast around the mean.
-    """
-
-    crop: tuple[float, float]
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    degrees: float = 0.0
-    translate: float = 0.0
-    scale: tuple[float, float] = (1.0, 1.0)
-    shear: float = 0.0
-    jitter: tuple[float, float] = (1.0, 1.0)
+    crop: tuple[float, float]  # area as a share of the image
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)  # width over height of the crop
+    degrees: float = 0.0  # largest rotation either way
+    translate: float = 0.0  # largest shift either way, as a share of the side
+    scale: tuple[float, float] = (1.0, 1.0)  # magnification
+    shear: float = 0.0  # largest horizontal shear angle either way, in degrees
+    jitter: tuple[float, float] = (1.0, 1.0)  # factor on brightness, and on contrast around the mean
 
     @property
     def leaves_frame(self) -> bool:
@@ -61,19 +51,13 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Motion:
-    """What is done to each image of a batch.
+    """What is done to each image of a batch."""
 
-    Attributes:
-        matrix: (B, 2, 3) from output to input coordinates, both from -1 to 1 over the side of the image.
-        brightness: (B) factor on all values.
-        contrast: (B) factor on the distance from the image's mean, over all its channels.
-        padding: "zeros" puts black outside the image, as there is around a radiograph, and as the release
-            does. "border" is for motions that stay inside: it keeps the outermost half pixel from fading.
-    """
-
-    matrix: Tensor
-    brightness: Tensor
-    contrast: Tensor
+    matrix: Tensor  # (B, 2, 3) from output to input coordinates, both from -1 to 1 over the side of the image
+    brightness: Tensor  # (B) factor on all values
+    contrast: Tensor  # (B) factor on the distance from the image's mean, over all its channels
+    # "zeros" puts black outside the image, as there is around a radiograph, and as the release does.
+    # "border" is for motions that stay inside: it keeps the outermost half pixel from fading.
     padding: str
 
     def to(self, device: torch.device) -> Motion:

@@ -27,16 +27,11 @@ WHOLE = "all"  # what a set without splits is called in a table
 
 @dataclass(frozen=True)
 class Chosen:
-    """A dataset and how to read it.
-
-    Attributes:
-        options: arguments of its reader, checked, without the split.
-        splits: the split that was asked for or all that the set has; None reads the whole set.
-    """
+    """A dataset and how to read it."""
 
     name: str
-    options: Mapping[str, Any]
-    splits: tuple[str | None, ...]
+    options: Mapping[str, Any]  # arguments of its reader, checked, without the split
+    splits: tuple[str | None, ...]  # the one that was asked for or all that the set has; None reads the whole set
 
     @property
     def dataset(self) -> Dataset:

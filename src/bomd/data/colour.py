@@ -24,14 +24,10 @@ _COLOUR_MODES = ("RGB", "RGBA", "RGBX", "P", "PA", "CMYK", "YCbCr", "LAB", "HSV"
 
 @dataclass(frozen=True)
 class Keeping:
-    """How the images of a run are kept.
-
-    Attributes:
-        converted: Whether they are in colour and kept in grey, because that was asked for.
-    """
+    """How the images of a run are kept."""
 
     colour: bool
-    converted: bool = False
+    converted: bool = False  # whether they are in colour and kept in grey, because that was asked for
     notes: tuple[str, ...] = ()
 
 

@@ -22,15 +22,10 @@ _NAMED = 3  # files of other kinds that are spelled out
 
 @dataclass(frozen=True)
 class FoundImages:
-    """The files at some places.
-
-    Attributes:
-        images: Those that are images, each once.
-        others: Those in folders that are not, hidden ones apart.
-    """
+    """The files at some places, each once."""
 
     images: tuple[str, ...]
-    others: tuple[str, ...]
+    others: tuple[str, ...]  # those in folders that are no images, hidden ones apart
 
 
 def find_images(places: Sequence[Path]) -> FoundImages:

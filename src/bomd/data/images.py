@@ -54,19 +54,12 @@ class _NotOnePictureError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Consecutive images of a list, decoded and resized.
+    """Consecutive images of a list, decoded and resized."""
 
-    Attributes:
-        start: Position of the first in the list.
-        pixels: (n, size, size), or (n, size, size, 3) in colour; zeros where the image is broken.
-        original_sizes: (n, 2) height and width in the file.
-        broken: Why an image cannot be used, by its row in the chunk.
-    """
-
-    start: int
-    pixels: Pixels
-    original_sizes: NDArray[np.int32]
-    broken: dict[int, str]
+    start: int  # position of the first in the list
+    pixels: Pixels  # (n, size, size), or (n, size, size, 3) in colour; zeros where the image is broken
+    original_sizes: NDArray[np.int32]  # (n, 2) height and width in the file
+    broken: dict[int, str]  # why an image cannot be used, by its row in the chunk
 
     @property
     def checksums(self) -> list[int]:

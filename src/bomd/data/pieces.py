@@ -13,11 +13,7 @@ Rows = int | np.integer | slice | NDArray[np.integer]
 
 
 class Pieces:
-    """Consecutive rows of several arrays that differ in length alone.
-
-    Attributes:
-        shape: Of all of them, one after the other.
-    """
+    """Consecutive rows of several arrays that differ in length alone."""
 
     def __init__(self, parts: Sequence[Pixels]):
         self._parts = tuple(parts)
@@ -34,17 +30,9 @@ class Pieces:
     def __getitem__(self, rows: Rows) -> Pixels:
         """One image without a copy, or those of a slice or a list of rows as a new array."""
         if isinstance(rows, int | np.integer):
-            return self._one(int(rows))
-        chosen = np.arange(len(self))[rows]
-        found = np.empty((len(chosen), *self.shape[1:]), dtype=np.uint8)
-        for place, row in enumerate(chosen.tolist()):
-            found[place] = self._one(row)
-        return found
-
-    def _one(self, row: int) -> Pixels:
-        place = row + len(self) if row < 0 else row
-        if not 0 <= place < len(self):
-            raise IndexError(f"Row {row} of {len(self)}.")
-        part = int(np.searchsorted(self._ends, place, side="right"))
-        image: Pixels = self._parts[part][place - int(self._ends[part])]  # from the end, which needs no beginning
-        return image
+            place = range(len(self))[rows]
+            part = int(np.searchsorted(self._ends, place, side="right"))
+            image: Pixels = self._parts[part][place - int(self._ends[part])]  # from the end, which needs no beginning
+            return image
+        chosen = [self[row] for row in np.arange(len(self))[rows]]
+        return np.asarray(chosen, dtype=np.uint8).reshape(-1, *self.shape[1:])

@@ -28,24 +28,15 @@ _UNCLOSED = "a quotation mark is never closed"
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """A separated file as text.
+    """A separated file as text."""
 
-    Attributes:
-        header: The first record as it stands in the file, without its line end.
-        rows: All other records that are not blank, likewise.
-        width: Cells of the header.
-        widths: Cells of each row.
-        newline: Between records.
-        mark: The byte order mark, or nothing.
-    """
-
-    header: str
-    rows: Sequence[str] = field(repr=False)
-    width: int
-    widths: Sequence[int] = field(repr=False)
+    header: str  # the first record as it stands in the file, without its line end
+    rows: Sequence[str] = field(repr=False)  # all other records that are not blank, likewise
+    width: int  # cells of the header
+    widths: Sequence[int] = field(repr=False)  # cells of each row
     separator: str
-    newline: str
-    mark: str
+    newline: str  # between records
+    mark: str  # the byte order mark, or nothing
 
     def lines(self) -> Iterator[str]:
         """The file, line by line."""

@@ -42,19 +42,12 @@ class Kind:
 
 @dataclass(frozen=True, eq=False)
 class Wanted:
-    """The images that a store is asked for.
+    """The images that a store is asked for."""
 
-    Attributes:
-        table: Which, in this order; `paths` are their files unless they are drawn.
-        kind: How they are kept.
-        render: Draws images that are not files.
-        sources: Changes when a source image does.
-    """
-
-    table: LabelTable
+    table: LabelTable  # which, in this order; `paths` are their files unless they are drawn
     kind: Kind
-    render: Render | None
-    sources: Sources
+    render: Render | None  # draws images that are not files
+    sources: Sources  # changes when a source image does
 
     @property
     def rules(self) -> str:

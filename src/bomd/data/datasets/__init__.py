@@ -19,19 +19,12 @@ from bomd.typed import arguments, convert, nearest, table
 
 @dataclass(frozen=True)
 class Dataset:
-    """How to get the labels, and, where images are not files, how to draw them.
+    """How to get the labels, and, where images are not files, how to draw them."""
 
-    Attributes:
-        read: `read(root, split, ...)` returns the labels; its arguments are the settings of the dataset.
-        people: Whom the set shows: a patient name stands for one person within it. Without it, within one root.
-        render: `render(ids, size)` returns (N, size, size) uint8 pixels.
-        any_images: Whether it may hold photographs; the others are radiographs, and grey.
-    """
-
-    read: Callable[..., LabelTable]
-    people: str | None = None
-    render: Callable[..., Any] | None = None
-    any_images: bool = False
+    read: Callable[..., LabelTable]  # `read(root, split, ...)`; its arguments are the settings of the dataset
+    people: str | None = None  # a patient name stands for one person within these; without it, within one root
+    render: Callable[..., Any] | None = None  # `render(ids, size)` returns (N, size, size) uint8 pixels
+    any_images: bool = False  # whether it may hold photographs; the others are radiographs, and grey
 
 
 DATASETS: dict[str, Dataset] = {

@@ -39,24 +39,15 @@ def digest_of(path: Path) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Corrections:
-    """What a file says about the labels of a dataset.
-
-    Attributes:
-        ids: (N) of the dataset.
-        classes: C of the dataset.
-        values: (N, C) labels of the file.
-        named: (N, C) whether the file says anything about the label.
-        confirmed: (N, C) whether people decided on it.
-        detailed: Whether the file says which labels people decided on; else those are that differ.
-    """
+    """What a file says about the labels of a dataset, whose N ids and C classes it has."""
 
     file: Path
     ids: Text
     classes: tuple[str, ...]
-    values: Floats
-    named: NDArray[np.bool_]
-    confirmed: NDArray[np.bool_]
-    detailed: bool
+    values: Floats  # (N, C) labels of the file
+    named: NDArray[np.bool_]  # (N, C) whether the file says anything about the label
+    confirmed: NDArray[np.bool_]  # (N, C) whether people decided on it
+    detailed: bool  # whether the file says which labels people decided on; else those are that differ
 
     def over(self, table: LabelTable, *, decided_only: bool = False) -> LabelTable:
         """The labels of a table with those of the file in their place, and which of them are confirmed.

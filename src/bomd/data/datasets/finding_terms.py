@@ -27,15 +27,10 @@ def whole_terms(lists: Mapping[str, str]) -> dict[str, frozenset[str]]:
 
 @dataclass(frozen=True, eq=False)
 class ImageTerms:
-    """Which terms N images carry, stored as the few distinct sets that occur.
+    """Which terms N images carry, stored as the few distinct sets that occur."""
 
-    Attributes:
-        sets: distinct sets of normalised terms.
-        index: (N) place of each image's set in `sets`.
-    """
-
-    sets: tuple[frozenset[str], ...]
-    index: NDArray[np.intp]
+    sets: tuple[frozenset[str], ...]  # distinct sets of normalised terms
+    index: NDArray[np.intp]  # (N) place of each image's set in `sets`
 
     @classmethod
     def of(cls, images: Iterable[frozenset[str]]) -> ImageTerms:

@@ -70,27 +70,19 @@ NOTHING_SAID = Columns()
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """What was found in a folder, and how it is understood.
-
-    Attributes:
-        frame: Its columns as text; a blank is "".
-        label_column: Lists the classes of an image; None where each class has a column of its own.
-        class_columns: The columns of the classes, where each has its own.
-        classes: Columns of the result.
-        unused: Columns, and classes in the label column, that are left out.
-    """
+    """What was found in a folder, and how it is understood."""
 
     file: Path
-    frame: pd.DataFrame = field(repr=False)
+    frame: pd.DataFrame = field(repr=False)  # its columns as text; a blank is ""
     images: ImageIndex = field(repr=False)
     id_column: str
     patient_column: str | None
     split_column: str | None
-    label_column: str | None
+    label_column: str | None  # lists the classes of an image; None where each class has a column of its own
     delimiter: str | None
-    class_columns: tuple[str, ...]
-    classes: tuple[str, ...]
-    unused: tuple[str, ...]
+    class_columns: tuple[str, ...]  # where each class has its own
+    classes: tuple[str, ...]  # of the result
+    unused: tuple[str, ...]  # columns, and classes in the label column, that are left out
 
     def summary(self) -> list[str]:
         """Lines that tell a reader how the data will be understood."""

@@ -24,34 +24,20 @@ HILUM = (0.19, -0.06)  # where vessels and bronchi enter a lung
 
 @dataclass
 class Chest:
-    """Maps of N chests, each (N, H, W) unless stated.
+    """Maps of N chests, each (N, H, W) unless stated."""
 
-    Attributes:
-        draws: the random numbers of these images.
-        pixel: (N, 1, 1) side of a pixel.
-        supine: (N, 1, 1) of 0 and 1: taken from the front (AP), as in bed.
-        x, y: place in the patient's axes.
-        lung: 1 inside the lungs, whatever covers them.
-        wall: depth below the chest wall.
-        base: height above the diaphragm.
-        floor: (N, 1, 1) y of the lowest point of the lungs.
-        vessels: share of the air that vessels displace.
-        air: amount of air the beam meets, about 0 to 1.
-        density: of everything else.
-    """
-
-    draws: Draws
-    pixel: Tensor
-    supine: Tensor
-    x: Tensor
+    draws: Draws  # the random numbers of these images
+    pixel: Tensor  # (N, 1, 1) side of a pixel
+    supine: Tensor  # (N, 1, 1) of 0 and 1: taken from the front (AP), as in bed
+    x: Tensor  # place in the patient's axes
     y: Tensor
-    lung: Tensor
-    wall: Tensor
-    base: Tensor
-    floor: Tensor
-    vessels: Tensor
-    air: Tensor
-    density: Tensor
+    lung: Tensor  # 1 inside the lungs, whatever covers them
+    wall: Tensor  # depth below the chest wall
+    base: Tensor  # height above the diaphragm
+    floor: Tensor  # (N, 1, 1) y of the lowest point of the lungs
+    vessels: Tensor  # share of the air that vessels displace
+    air: Tensor  # amount of air the beam meets, about 0 to 1
+    density: Tensor  # of everything else
 
     @property
     def size(self) -> int:

@@ -28,17 +28,11 @@ _ID = re.compile(r"([a-z]+)-s(\d+)-p(\d+)-(\d+)")
 
 @dataclass(frozen=True)
 class Identity:
-    """What an id such as `north-s0-p000123-1` says.
+    """What an id such as `north-s0-p000123-1` says."""
 
-    Attributes:
-        hospitals: (N) where the image was taken.
-        patients: (N) hash of hospital, seed and patient number.
-        images: (N) hash of the patient and the number of the image.
-    """
-
-    hospitals: NDArray[np.str_]
-    patients: Keys
-    images: Keys
+    hospitals: NDArray[np.str_]  # (N) where the image was taken
+    patients: Keys  # (N) hash of hospital, seed and patient number
+    images: Keys  # (N) hash of the patient and the number of the image
 
 
 def name_patient(hospital: str, seed: int, number: int) -> str:

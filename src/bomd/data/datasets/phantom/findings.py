@@ -24,15 +24,10 @@ from bomd.data.datasets.phantom.shapes import bump, edge, ellipse, line, noise
 
 @dataclass(frozen=True)
 class Shadow:
-    """What a finding does to N images.
+    """What a finding does to N images."""
 
-    Attributes:
-        opacity: (N, H, W) share of the air that is displaced; negative where there is more air than before.
-        density: (N, H, W) or 0, added tissue outside the lungs' air.
-    """
-
-    opacity: Tensor
-    density: Tensor | float = 0.0
+    opacity: Tensor  # (N, H, W) share of the air that is displaced; negative where there is more air than before
+    density: Tensor | float = 0.0  # (N, H, W) or 0, added tissue outside the lungs' air
 
 
 def severities(draws: Draws, labels: NDArray[np.float32], hospital: Hospital) -> dict[str, Tensor]:

@@ -15,47 +15,27 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class Hospital:
-    """How images of one hospital are taken and developed; a range is low and high of an even draw per image.
+    """How images of one hospital are taken and developed; a range is low and high of an even draw per image."""
 
-    Attributes:
-        shift: (14) added to the normal number of each finding and of the AP view, in standard deviations:
-            positive means more frequent than in NIH.
-        tilt: how far patients lean, in radians.
-        zoom: how large the chest appears.
-        exposure: added to the density before the tone curve.
-        contrast: slope of the tone curve.
-        haze: scattered light, which lifts the blacks.
-        grain: standard deviation of the noise.
-        blur: of the detector, as a fraction of the image's side.
-        border: how often collimation leaves a border.
-        border_shade: brightness of the border.
-        marker: letters put on the image, one of them on each; in the view from the front, "L" is on the right of
-            the image.
-        marker_side: 1 for the right of the image, -1 for the left, 0 for either.
-        devices: factor on the frequency of lines, tubes and stickers.
-        severity: from the least to the most visible that a finding gets.
-        off_centre: how far the chest lies from the middle of the image, across and along.
-        inverted: how often bright and dark are exchanged.
-        lying: how often the patient lies on a side, so that the image is turned by a quarter.
-    """
-
-    shift: NDArray[np.float64]
-    tilt: Range
-    zoom: Range
-    exposure: Range
-    contrast: Range
-    haze: Range
-    grain: Range
-    blur: Range
-    border: float
-    border_shade: Range
-    marker: str
-    marker_side: int
-    devices: float
-    severity: Range = (0.1, 1.0)
-    off_centre: Range = (-0.08, 0.08)
-    inverted: float = 0.0
-    lying: float = 0.0
+    shift: NDArray[
+        np.float64
+    ]  # (14) added to the normal number of each finding and of the AP view: above 0, more frequent
+    tilt: Range  # how far patients lean, in radians
+    zoom: Range  # how large the chest appears
+    exposure: Range  # added to the density before the tone curve
+    contrast: Range  # slope of the tone curve
+    haze: Range  # scattered light, which lifts the blacks
+    grain: Range  # standard deviation of the noise
+    blur: Range  # of the detector, as a fraction of the image's side
+    border: float  # how often collimation leaves a border
+    border_shade: Range  # its brightness
+    marker: str  # letters, one of them on each image; in the view from the front, "L" is on the right of the image
+    marker_side: int  # 1 for the right of the image, -1 for the left, 0 for either
+    devices: float  # factor on the frequency of lines, tubes and stickers
+    severity: Range = (0.1, 1.0)  # from the least to the most visible that a finding gets
+    off_centre: Range = (-0.08, 0.08)  # how far the chest lies from the middle of the image, across and along
+    inverted: float = 0.0  # how often bright and dark are exchanged
+    lying: float = 0.0  # how often the patient lies on a side, so that the image is turned by a quarter
 
 
 HOSPITALS = {
