@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,8 +65,7 @@ class Chosen:
             declared = {split: DECLARED[self.name][split] for split in self.splits if split in DECLARED[self.name]}
         options = {**self._as_declared, **self.options}
         if not self.reads_labels_alone or not options.get("images", True):
-            tables = Chosen(self.name, options, self.splits).tables()
-            return checks.verify_tables(tables, declared=declared, deep=deep)
+            return checks.verify_tables(replace(self, options=options).tables(), declared=declared, deep=deep)
         splits = [split for split in self.splits if split is not None]
         return checks.verify(self.dataset.read, splits=splits, declared=declared, deep=deep, **options)
 
@@ -74,13 +73,11 @@ class Chosen:
         """Raw terms of a class, the images each brings, and whether it counts or only sounds like the class."""
         explain = getattr(inspect.getmodule(self.dataset.read), "explain", None)  # beside `read` where labels are terms
         if explain is None:
-            return [(class_name, positives_of(self.dataset.read(split=split, **self.options), class_name), True)]
+            (table,) = replace(self, splits=(split,)).tables(images=False).values()
+            return [(class_name, positives_of(table, class_name), True)]
         options = {key: value for key, value in self.options.items() if key not in ("images", "missing")}
-        counted = explain(class_name=class_name, split=split, **options)
-        beside = []
-        if "left_out" in inspect.signature(explain).parameters:
-            beside = explain(class_name=class_name, split=split, left_out=True, **options)
-        return [(*found, True) for found in counted] + [(*found, False) for found in beside]
+        found: list[tuple[str, int, bool]] = explain(class_name=class_name, split=split, **options)
+        return found
 
     @property
     def _parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -93,12 +90,7 @@ class Chosen:
 
 
 def choose(name: str, root: Path | None = None, options: Mapping[str, Any] | None = None) -> Chosen:
-    """Find a dataset by name and check the arguments for its reader against the reader's signature.
-
-    Args:
-        root: the folder of the set, as downloaded.
-        options: further arguments of the reader, as a recipe gives them; `split` among them limits the splits.
-    """
+    """Find a dataset by name and check the arguments for its reader; `split` among them limits the splits."""
     if name not in DATASETS:
         raise InputError(f"Unknown dataset {name!r}.{nearest(name, DATASETS)}")
     read = DATASETS[name].read

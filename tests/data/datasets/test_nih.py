@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bomd.data.chosen import choose
 from bomd.data.datasets import nih
 from bomd.data.datasets.classes import CHEXPERT, NIH, NIH_NATIVE
 from bomd.errors import InputError
@@ -173,9 +174,9 @@ def test_unknown_choices_are_refused(tmp_path, wrong, said):
 
 def test_explain_counts_the_images_of_a_class(tmp_path):
     root = make(tmp_path)
-    assert nih.explain(root, "Cardiomegaly", "all", classes="native") == [("Cardiomegaly", 2)]
+    assert choose("nih", root, {"classes": "native"}).terms_behind("Cardiomegaly", "all") == [("Cardiomegaly", 2, True)]
     with pytest.raises(InputError, match="No class 'Fracture'"):
-        nih.explain(root, "Fracture", "all")
+        choose("nih", root).terms_behind("Fracture", "all")
 
 
 @real

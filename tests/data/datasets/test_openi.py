@@ -57,8 +57,8 @@ def test_the_place_decides_whether_a_heading_is_of_the_lung(tmp_path):
     table = openi.read(make(tmp_path), classes="native", views="all")
     assert labels_of(table, "CXR8_IM-2333-1001") == {"Opacity"}  # the one of the thorax
     assert labels_of(table, "CXR9_IM-2407-1001") == {"Granuloma"}
-    left_out = openi.explain(tmp_path, "Nodule", classes="native", views="all", left_out=True)
-    assert left_out == [("nodule/heart", 1), ("nodule/pleura", 1)]
+    found = openi.explain(tmp_path, "Nodule", classes="native", views="all")
+    assert [row for row in found if not row[2]] == [("nodule/heart", 1, False), ("nodule/pleura", 1, False)]
 
 
 def test_rows_with_other_observations_are_dropped(tmp_path):
@@ -125,10 +125,12 @@ def test_errors_are_one_line(tmp_path):
 
 def test_explain_lists_terms_and_what_was_left_out(tmp_path):
     root = make(tmp_path)
-    assert openi.explain(root, "Atelectasis", views="all") == [("pulmonary atelectasis", 2)]
-    assert openi.explain(root, "Effusion", classes="native") == [("pleural effusion", 1)]
-    assert openi.explain(root, "Effusion", left_out=True) == [("pericardial effusion", 1)]
-    assert openi.explain(root, "No Finding") == [("no indexing", 1), ("normal", 1), ("pericardial effusion", 1)]
+    assert openi.explain(root, "Atelectasis", views="all") == [("pulmonary atelectasis", 2, True)]
+    both = [("pleural effusion", 1, True), ("pericardial effusion", 1, False)]
+    assert openi.explain(root, "Effusion", classes="native") == both
+    assert both[1] in openi.explain(root, "Effusion")
+    terms = ("no indexing", "normal", "pericardial effusion")
+    assert openi.explain(root, "No Finding") == [(term, 1, True) for term in terms]
     with pytest.raises(InputError, match="No class 'Effusions'"):
         openi.explain(root, "Effusions")
 
@@ -205,7 +207,8 @@ def test_an_image_whose_only_such_heading_is_the_trap_is_negative(class_name, tr
 
 @real
 def test_explain_on_real_reports(automatic):
-    counted = dict(openi.explain(LABELS, "Effusion", classes="native", mesh="automatic", views="all"))
+    found = openi.explain(LABELS, "Effusion", classes="native", mesh="automatic", views="all")
+    counted = {term: images for term, images, counts in found if counts}
     assert counted["pleural effusion"] == 255
     assert "pericardial effusion" not in counted
     assert max(counted.values()) <= automatic.align(["Effusion"]).values.sum() <= sum(counted.values())

@@ -106,9 +106,8 @@ def test_errors_are_one_line(tmp_path):
 
 def test_explain_lists_terms_and_what_was_left_out(tmp_path):
     root = make(tmp_path)
-    assert padchest.explain(root, "Atelectasis") == [("laminar atelectasis", 1)]
-    assert padchest.explain(root, "Nodule") == [("nodule", 1)]
-    assert padchest.explain(root, "Nodule", left_out=True) == [("pseudonodule", 1)]
+    assert padchest.explain(root, "Atelectasis") == [("laminar atelectasis", 1, True)]
+    assert padchest.explain(root, "Nodule") == [("nodule", 1, True), ("pseudonodule", 1, False)]
 
 
 @pytest.fixture(scope="module")
@@ -176,4 +175,5 @@ def test_traps_on_real_rows(rows, class_name, trap):
 @real
 @pytest.mark.slow
 def test_explain_on_real_rows():
-    assert dict(padchest.explain(LABELS, "Nodule", left_out=True, classes="native")) == {"pseudonodule": 456}
+    found = padchest.explain(LABELS, "Nodule", classes="native")
+    assert [row for row in found if not row[2]] == [("pseudonodule", 456, False)]

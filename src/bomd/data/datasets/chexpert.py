@@ -101,10 +101,10 @@ def read(
     return with_paths(table, ids, found, str(path.parent), missing, root)
 
 
-def explain(root: Path, class_name: str, split: Split = "train", **options: Any) -> list[tuple[str, int]]:
-    """The file's own column behind a class and the number of images it brings; options as for `read`."""
+def explain(root: Path, class_name: str, split: Split = "train", **options: Any) -> list[tuple[str, int, bool]]:
+    """The file's own column behind a class, the images it brings, and that it counts; options as for `read`."""
     own = {synonym: name for name, synonym in SYNONYMS.items()}.get(class_name, class_name)
-    return [(own, positives_of(read(root, split, images=False, **options), class_name))]
+    return [(own, positives_of(read(root, split, images=False, **options), class_name), True)]
 
 
 def _patients(names: list[str], labels: Path) -> Text:

@@ -11,53 +11,18 @@ from bomd.errors import InputError
 from bomd.tables import NO_FINDING, LabelTable
 from bomd.typed import convert
 
-CHEXPERT = (
-    "Cardiomegaly",
-    "Edema",
-    "Pneumonia",
-    "Atelectasis",
-    "Pneumothorax",
-    "Effusion",
-    "Fracture",
-    NO_FINDING,
-)
-
+# fmt: off
+CHEXPERT = ("Cardiomegaly", "Edema", "Pneumonia", "Atelectasis", "Pneumothorax", "Effusion", "Fracture", NO_FINDING)
 NIH_NATIVE = (
-    "Atelectasis",
-    "Cardiomegaly",
-    "Effusion",
-    "Infiltration",
-    "Mass",
-    "Nodule",
-    "Pneumonia",
-    "Pneumothorax",
-    "Consolidation",
-    "Edema",
-    "Emphysema",
-    "Fibrosis",
-    "Pleural_Thickening",
-    "Hernia",
-    NO_FINDING,
+    "Atelectasis", "Cardiomegaly", "Effusion", "Infiltration", "Mass", "Nodule", "Pneumonia", "Pneumothorax",
+    "Consolidation", "Edema", "Emphysema", "Fibrosis", "Pleural_Thickening", "Hernia", NO_FINDING,
 )
-
 NIH = tuple(name for name in NIH_NATIVE if name != "Consolidation")
-
 CHEXPERT_NATIVE = (
-    NO_FINDING,
-    "Enlarged Cardiomediastinum",
-    "Cardiomegaly",
-    "Lung Opacity",
-    "Lung Lesion",
-    "Edema",
-    "Consolidation",
-    "Pneumonia",
-    "Atelectasis",
-    "Pneumothorax",
-    "Pleural Effusion",
-    "Pleural Other",
-    "Fracture",
-    "Support Devices",
+    NO_FINDING, "Enlarged Cardiomediastinum", "Cardiomegaly", "Lung Opacity", "Lung Lesion", "Edema", "Consolidation",
+    "Pneumonia", "Atelectasis", "Pneumothorax", "Pleural Effusion", "Pleural Other", "Fracture", "Support Devices",
 )
+# fmt: on
 
 ClassList = Literal["nih", "chexpert", "native"]
 Drop = Literal["rows", "columns"]
@@ -72,11 +37,6 @@ def narrow(table: LabelTable, classes: ClassList, drop: Drop = "rows") -> LabelT
     with it every image that shows it (`drop="rows"`, as in the paper) or only its column (`drop="columns"`).
     Either way an image that is left without any label is removed, and "No Finding" beside a finding is an
     error. `classes="native"` changes nothing: the file's own columns stay as they are.
-
-    Args:
-        table: all observations of the set, in its own columns.
-        classes: `nih` (14 columns), `chexpert` (8 columns) or `native`.
-        drop: what an observation outside the list takes with it.
     """
     if convert(classes, ClassList, "classes") == "native":
         return table
@@ -95,9 +55,8 @@ def narrow(table: LabelTable, classes: ClassList, drop: Drop = "rows") -> LabelT
 
 
 def _refuse_contradictions(table: LabelTable) -> None:
-    beside = (table.values[:, table.classes.index(NO_FINDING)] == 1) & (
-        (table.values[:, table.findings] == 1).any(axis=1)
-    )
+    positive = table.values == 1
+    beside = positive[:, table.classes.index(NO_FINDING)] & positive[:, table.findings].any(axis=1)
     if beside.any():
         raise InputError(
             f"{int(beside.sum())} images carry {NO_FINDING!r} beside a finding, "

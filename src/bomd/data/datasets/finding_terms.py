@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,9 +20,10 @@ def normalise(term: str) -> str:
     return " ".join(term.lower().split())
 
 
-def whole_terms(lists: Mapping[str, str]) -> dict[str, frozenset[str]]:
-    """Terms of each class from a list in which semicolons part them, since terms themselves hold commas."""
-    return {name: frozenset(normalise(term) for term in text.split(";")) for name, text in lists.items()}
+def whole_terms(text: str) -> dict[str, frozenset[str]]:
+    """Terms of each class, from lines such as "Mass: mass; lung mass"; one that is indented goes on with the last."""
+    lines = (line.partition(":") for line in text.strip().replace("\n ", " ").splitlines())
+    return {name: frozenset(normalise(term) for term in terms.split(";")) for name, _, terms in lines}
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,27 +44,14 @@ class ImageTerms:
         """The terms of these images."""
         return ImageTerms(self.sets, self.index[rows])
 
-    def any_of(self, terms: Collection[str]) -> NDArray[np.bool_]:
-        """(N) the image carries at least one of these terms."""
-        wanted = frozenset(terms)
-        return self._spread([not wanted.isdisjoint(found) for found in self.sets])
-
-    def any_but(self, terms: Collection[str]) -> NDArray[np.bool_]:
-        """(N) the image carries at least one term that is not among these."""
-        known = frozenset(terms)
-        return self._spread([not found <= known for found in self.sets])
+    def where(self, test: Callable[[frozenset[str]], bool]) -> NDArray[np.bool_]:
+        """(N) the image's terms pass a test."""
+        return np.asarray([test(found) for found in self.sets], dtype=np.bool_)[self.index]
 
     def positives(self, terms_of: TermsOfClass) -> NDArray[np.float32]:
         """(N, C) 1 where an image carries a term of the class, in the mapping's order."""
-        columns: dict[str, list[int]] = {}
-        for column, terms in enumerate(terms_of.values()):
-            for term in terms:
-                columns.setdefault(term, []).append(column)
-        of_set = np.zeros((len(self.sets), len(terms_of)), dtype=np.float32)
-        for row, found in enumerate(self.sets):
-            for term in found & columns.keys():
-                of_set[row, columns[term]] = 1
-        return of_set[self.index]
+        of_set = [[not found.isdisjoint(terms) for terms in terms_of.values()] for found in self.sets]
+        return np.asarray(of_set, dtype=np.float32).reshape(-1, len(terms_of))[self.index]
 
     def count(self) -> Counter[str]:
         """Number of images that carry each term."""
@@ -74,9 +62,6 @@ class ImageTerms:
                 counter.update(dict.fromkeys(terms, int(number)))
         return counter
 
-    def _spread(self, of_set: Sequence[bool]) -> NDArray[np.bool_]:
-        return np.asarray(of_set, dtype=bool)[self.index]
-
 
 def with_no_finding(positives: NDArray[np.float32]) -> NDArray[np.float32]:
     """(N, C + 1) the findings and a last column that is 1 where there is none of them."""
@@ -84,29 +69,20 @@ def with_no_finding(positives: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def terms_behind(
-    table: LabelTable, terms: ImageTerms, terms_of: TermsOfClass, class_name: str, left_out: bool = False
-) -> list[tuple[str, int]]:
-    """Raw terms behind a class and how many images each brings, most frequent first.
+    table: LabelTable, terms: ImageTerms, terms_of: TermsOfClass, class_name: str
+) -> list[tuple[str, int, bool]]:
+    """Raw terms behind a class, how many images each brings, and whether it counts, most frequent first.
 
-    For "No Finding" these are all terms of the images without a finding. With `left_out` they are instead the
-    terms that contain the name of the class and yet do not count, such as "pericardial effusion".
-
-    Args:
-        terms: raw terms of the same N images.
-        class_name: a class of `terms_of` or "No Finding".
-        left_out: list what was left out rather than what counts.
+    For "No Finding" these are all terms of the images without a finding. Terms that contain the name of the class and
+    yet do not count, such as "pericardial effusion", come last.
     """
-    if class_name not in terms_of and class_name != NO_FINDING:
-        raise InputError(f"No class {class_name!r}. Known: {', '.join([*terms_of, NO_FINDING])}.")
     if class_name == NO_FINDING:
-        column = table.classes.index(NO_FINDING)
-        return _ranked(terms.take(table.values[:, column] == 1).count())
-    counted = frozenset(terms_of[class_name])
-    if left_out:
-        name = normalise(class_name.replace("_", " "))
-        return _ranked({t: n for t, n in terms.count().items() if name in t and t not in counted})
-    return _ranked({t: n for t, n in terms.count().items() if t in counted})
-
-
-def _ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        there = terms.take(table.values[:, table.classes.index(NO_FINDING)] == 1)
+        found = [(term, images, True) for term, images in there.count().items()]
+    elif class_name not in terms_of:
+        raise InputError(f"No class {class_name!r}. Known: {', '.join([*terms_of, NO_FINDING])}.")
+    else:
+        counted, name = terms_of[class_name], normalise(class_name.replace("_", " "))
+        every = [(term, images, term in counted) for term, images in terms.count().items()]
+        found = [row for row in every if row[2] or name in row[0]]
+    return sorted(found, key=lambda row: (not row[2], -row[1], row[0]))

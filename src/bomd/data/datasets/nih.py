@@ -8,13 +8,13 @@ As downloaded: `Data_Entry_2017_v2020.csv` (or `Data_Entry_2017.csv`, or either 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bomd.data.datasets.classes import NIH_NATIVE, ClassList, Drop, narrow, positives_of
+from bomd.data.datasets.classes import NIH_NATIVE, ClassList, Drop, narrow
 from bomd.data.datasets.finding_terms import ImageTerms
 from bomd.data.datasets.layout import Missing, check_folder, find_file, index_images, read_csv, with_paths
 from bomd.errors import InputError
@@ -68,11 +68,6 @@ def read(
     )
     table = narrow(native, classes, drop)
     return add_images(table, root, missing) if images else table
-
-
-def explain(root: Path, class_name: str, split: Split = "train", **options: Any) -> list[tuple[str, int]]:
-    """The file's own label behind a class and the number of images it brings; options as for `read`."""
-    return [(class_name, positives_of(read(root, split, images=False, **options), class_name))]
 
 
 def add_images(table: LabelTable, root: Path, missing: Missing) -> LabelTable:

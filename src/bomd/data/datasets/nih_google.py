@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from bomd.data.datasets import nih
-from bomd.data.datasets.classes import CHEXPERT, NIH, ClassList, positives_of
+from bomd.data.datasets.classes import CHEXPERT, NIH, ClassList
 from bomd.data.datasets.layout import Missing, check_folder, find_file, read_csv
 from bomd.errors import InputError
 from bomd.tables import LabelTable
@@ -29,7 +29,6 @@ FILES = {
     for split in ("test", "validation")
 }
 SET_IDS = {"test": "test", "validation": "val"}  # how the file that holds both sets tells them apart
-ANSWERS = {"YES": 1.0, "NO": 0.0}
 
 
 def read(
@@ -56,9 +55,9 @@ def read(
     wanted = ["test", "validation"] if convert(split, Split, "split") == "all" else [split]
     frame = pd.concat([_read_split(root, part) for part in wanted], ignore_index=True)
     answers = frame[list(NATIVE)].to_numpy(dtype=np.str_)
-    if not np.isin(answers, list(ANSWERS)).all():
-        wrong = str(answers[~np.isin(answers, list(ANSWERS))][0])
-        raise InputError(f"The labels of NIH-Google in {root} have {wrong!r}; expected YES or NO.")
+    wrong = answers[~np.isin(answers, ["YES", "NO"])]
+    if len(wrong):
+        raise InputError(f"The labels of NIH-Google in {root} have {str(wrong[0])!r}; expected YES or NO.")
     table = LabelTable(
         frame["Image Index"].to_numpy(dtype=np.str_),
         NATIVE,
@@ -71,20 +70,8 @@ def read(
     return nih.add_images(table, check_folder(images_root or root), missing) if images else table
 
 
-def explain(root: Path, class_name: str, split: Split = "test", **options: Any) -> list[tuple[str, int]]:
-    """The file's own column behind a class and the number of images it brings; options as for `read`."""
-    return [(class_name, positives_of(read(root, split, images=False, **options), class_name))]
-
-
 def score_nodule_or_mass(predictions: LabelTable) -> LabelTable:
-    """Add the class "Nodule or mass": the mean of the probabilities of Mass and Nodule, as in the paper.
-
-    Args:
-        predictions: (N, C) probabilities, with Mass and Nodule among the classes.
-    """
-    absent = [name for name in ("Mass", "Nodule") if name not in predictions.classes]
-    if absent:
-        raise InputError(f"Predictions have no class {absent[0]!r}, so {NODULE_OR_MASS!r} cannot be scored.")
+    """Add the class "Nodule or mass": the mean of the probabilities of Mass and Nodule, as in the paper."""
     both = predictions.align(("Mass", "Nodule")).values
     return replace(
         predictions,

@@ -36,53 +36,36 @@ HEADERS = ("nlmcxr_dicom_metadata.csv",)
 IMAGES = (".", "images", "images/images_normalized", "images_normalized", "NLMCXR_png", "NLMCXR_dcm")
 NO_INDEXING = "no indexing"
 
-TERMS = whole_terms(
-    {
-        "Atelectasis": (
-            "atelectasis; atelectases; pulmonary atelectasis; chronic atelectasis; discoid atelectasis; "
-            "focal atelectasis; obstructive atelectasis; patchy atelectasis; plate-like atelectasis"
-        ),
-        "Cardiomegaly": "cardiomegaly; enlarged heart; cardiac shadow/enlarged",
-        "Effusion": (
-            "effusion; pleural effusion; pleural effusions; pleural fluid; bilateral pleural effusion; "
-            "left-sided pleural effusion; right-sided pleural effusion; loculated effusion; pulmonary "
-            "effusion"
-        ),
-        "Infiltration": "infiltrate; infiltrates",
-        "Mass": "mass; mass/lung; mass/thorax; mass lesion",
-        "Nodule": "nodule; solitary pulmonary nodule; multiple pulmonary nodules",
-        "Pneumonia": (
-            "pneumonia; acute pneumonia; atypical pneumonias; left lower lobe pneumonia; left upper lobe "
-            "pneumonia; lower lobe pneumonia; multilobar pneumonia; mycoplasma pneumonia; peribronchial "
-            "pneumonia; pneumonia right lower lobe; pneumonia, mycoplasma; pneumonia, viral; "
-            "postobstructive pneumonia; recurrent pneumonia; right lower lobe pneumonia; right upper lobe "
-            "pneumonia; viral pneumonias"
-        ),
-        "Pneumothorax": "pneumothorax; hydropneumothorax; hemopneumothorax",
-        "Edema": ("edema; edemas; pulmonary edema; alveolar edema; chronic edema; interstitial pulmonary edema"),
-        "Emphysema": ("emphysema; emphysemas; pulmonary emphysema; bullous emphysema; centrilobular emphysema"),
-        "Fibrosis": (
-            "fibrosis; fibroses; pulmonary fibrosis; pulmonary fibroses; chronic fibrosis; diffuse "
-            "fibrosis; interstitial fibrosis"
-        ),
-        "Pleural_Thickening": "pleural thickening; thickening/pleura",
-        "Hernia": (
-            "hernia, hiatal; hernia, hiatus; hiatal hernia; hiatus hernia; large hiatal hernia; hernia, "
-            "diaphragmatic; hernias; bochdalek hernia; morgagni hernia"
-        ),
-        "Fracture": (
-            "fracture; fractures, bone; fracture, comminuted; fracture, pathologic; fractures, "
-            "pathologic; fracture-dislocation; clavicular fracture; comminuted fracture; displaced "
-            "fractures; fourth rib fracture; humeral fracture; humeral fractures; multiple fractures; "
-            "non-displaced fracture; pathologic fractures; rib fracture; rib fractures; rotated fracture; "
-            "spinal fractures; stable fracture; vertebral fracture"
-        ),
-        "Calcified Granuloma": "calcified granuloma",
-        "Granuloma": "granuloma; granulomas; apical granuloma; lung granuloma; pulmonary granuloma",
-        "Lesion": "lesion; expansile bone lesions",
-        "Opacity": "opacity",
-    }
-)
+TERMS = whole_terms("""
+Atelectasis: atelectasis; atelectases; pulmonary atelectasis; chronic atelectasis; discoid atelectasis; focal
+  atelectasis; obstructive atelectasis; patchy atelectasis; plate-like atelectasis
+Cardiomegaly: cardiomegaly; enlarged heart; cardiac shadow/enlarged
+Effusion: effusion; pleural effusion; pleural effusions; pleural fluid; bilateral pleural effusion; left-sided pleural
+  effusion; right-sided pleural effusion; loculated effusion; pulmonary effusion
+Infiltration: infiltrate; infiltrates
+Mass: mass; mass/lung; mass/thorax; mass lesion
+Nodule: nodule; solitary pulmonary nodule; multiple pulmonary nodules
+Pneumonia: pneumonia; acute pneumonia; atypical pneumonias; left lower lobe pneumonia; left upper lobe pneumonia;
+  lower lobe pneumonia; multilobar pneumonia; mycoplasma pneumonia; peribronchial pneumonia; pneumonia right lower
+  lobe; pneumonia, mycoplasma; pneumonia, viral; postobstructive pneumonia; recurrent pneumonia; right lower lobe
+  pneumonia; right upper lobe pneumonia; viral pneumonias
+Pneumothorax: pneumothorax; hydropneumothorax; hemopneumothorax
+Edema: edema; edemas; pulmonary edema; alveolar edema; chronic edema; interstitial pulmonary edema
+Emphysema: emphysema; emphysemas; pulmonary emphysema; bullous emphysema; centrilobular emphysema
+Fibrosis: fibrosis; fibroses; pulmonary fibrosis; pulmonary fibroses; chronic fibrosis; diffuse fibrosis; interstitial
+  fibrosis
+Pleural_Thickening: pleural thickening; thickening/pleura
+Hernia: hernia, hiatal; hernia, hiatus; hiatal hernia; hiatus hernia; large hiatal hernia; hernia, diaphragmatic;
+  hernias; bochdalek hernia; morgagni hernia
+Fracture: fracture; fractures, bone; fracture, comminuted; fracture, pathologic; fractures, pathologic;
+  fracture-dislocation; clavicular fracture; comminuted fracture; displaced fractures; fourth rib fracture; humeral
+  fracture; humeral fractures; multiple fractures; non-displaced fracture; pathologic fractures; rib fracture; rib
+  fractures; rotated fracture; spinal fractures; stable fracture; vertebral fracture
+Calcified Granuloma: calcified granuloma
+Granuloma: granuloma; granulomas; apical granuloma; lung granuloma; pulmonary granuloma
+Lesion: lesion; expansile bone lesions
+Opacity: opacity
+""")
 NATIVE = (*TERMS, NO_FINDING)
 PLACED = ("cardiac shadow", "mass", "thickening")  # major headings that mean a class only in some places
 OF_THE_LUNG = ("nodule", "granuloma", "calcified granuloma", "opacity")  # and these in all places but
@@ -136,7 +119,7 @@ def read(
             raise InputError(f'No {sources} in {root}. Pass one as projections, or views="all".')
         kept &= shown == "Frontal"
     if convert(unindexed, Unindexed, "unindexed") == "drop":
-        kept &= ~terms.any_of([NO_INDEXING])
+        kept &= ~terms.where(lambda found: NO_INDEXING in found)
     native = LabelTable(ids, NATIVE, labels, patients=patients, views=shown)
     table = narrow(native.take(kept), classes, drop)
     if not images:
@@ -148,17 +131,12 @@ def read(
     return with_paths(table, names, found, f"{root} or its folder images", missing, root)
 
 
-def explain(
-    root: Path, class_name: str, split: Split = "test", *, left_out: bool = False, **options: Any
-) -> list[tuple[str, int]]:
-    """Raw MeSH terms behind a class and how many images each brings; options as for `read`.
-
-    With `left_out`, the terms that contain the name of the class and yet do not count.
-    """
+def explain(root: Path, class_name: str, split: Split = "test", **options: Any) -> list[tuple[str, int, bool]]:
+    """Raw MeSH terms behind a class, as `terms_behind` has them; options as for `read`."""
     table = read(root, split, images=False, **options)
     reports = _find_reports(check_folder(root), options.get("reports"))
     ids, _, terms = _image_terms(reports, options.get("mesh", "major"))
-    return terms_behind(table, terms.take(rows_of(ids, table.ids)), TERMS, class_name, left_out)
+    return terms_behind(table, terms.take(rows_of(ids, table.ids)), TERMS, class_name)
 
 
 def _find_reports(root: Path, given: Path | None) -> Path:
@@ -189,46 +167,30 @@ def _read_reports(path: Path) -> Iterator[tuple[str, bytes]]:
 
 def _image_terms(reports: Path, mesh: Mesh) -> tuple[Text, Text, ImageTerms]:
     """Ids, patients and MeSH terms of all images; every report is of another patient."""
-    convert(mesh, Mesh, "mesh")
-    if not reports.is_file():
-        return _parse_reports(reports, mesh)
-    state = reports.stat()
-    return _parse_archive(reports, mesh, state.st_mtime_ns, state.st_size)
+    files = [reports] if reports.is_file() else sorted(reports.glob("*.xml"))
+    states = ((state.st_mtime_ns, state.st_size) for state in map(Path.stat, files))
+    return _parse_reports(reports, convert(mesh, Mesh, "mesh"), tuple(states))
 
 
 @functools.lru_cache(maxsize=2)
-def _parse_archive(reports: Path, mesh: Mesh, changed: int, size: int) -> tuple[Text, Text, ImageTerms]:
-    """An archive as it was at that time: parsing takes seconds, which many runs in one process need not repeat."""
-    return _parse_reports(reports, mesh)
-
-
-def _parse_reports(reports: Path, mesh: Mesh) -> tuple[Text, Text, ImageTerms]:
-    source = f"MeSH/{mesh}"
+def _parse_reports(reports: Path, mesh: Mesh, _: tuple[tuple[int, int], ...]) -> tuple[Text, Text, ImageTerms]:
+    """Reports as they were at that time: parsing takes seconds, which many runs in one process need not repeat."""
     ids, patients, terms = [], [], []
     for name, content in _read_reports(reports):
         try:
             report = ElementTree.fromstring(content)  # noqa: S314  (expat refuses entity bombs since 2.4.1)
         except ElementTree.ParseError as error:
             raise InputError(f"Report {name} is not XML: {error}.") from error
-        found = [heading.text or "" for heading in report.findall(source)]
-        every = frozenset(_term(text) for text in found) | _not_indexed(report)
+        major = {normalise(heading.text or "") for heading in report.findall("MeSH/major")}
+        every = frozenset(_term(heading.text or "") for heading in report.findall(f"MeSH/{mesh}"))
+        uid = report.find("uId")
         for image in report.findall("parentImage"):
             ids.append(image.get("id", ""))
-            patients.append(_patient(report))
-            terms.append(every)
+            patients.append("" if uid is None else uid.get("id", ""))
+            terms.append(every | ({NO_INDEXING} & major))
     if not ids:
         raise InputError(f"No XML reports with images in {reports}.")
     return np.asarray(ids, dtype=np.str_), np.asarray(patients, dtype=np.str_), ImageTerms.of(terms)
-
-
-def _patient(report: ElementTree.Element) -> str:
-    uid = report.find("uId")
-    return uid.get("id", "") if uid is not None else ""
-
-
-def _not_indexed(report: ElementTree.Element) -> frozenset[str]:
-    headings = {normalise(heading.text or "") for heading in report.findall("MeSH/major")}
-    return frozenset({NO_INDEXING} & headings)
 
 
 def _term(heading: str) -> str:
@@ -252,10 +214,8 @@ def _views(root: Path, given: Path | None, ids: Text) -> Text | None:
         return None
     if path.name.startswith(HEADERS):
         frame = read_csv(path, ["imageid", "View Position"])
-        keys, views = (
-            frame["imageid"].tolist(),
-            [_of_header(view) for view in frame["View Position"].tolist()],
-        )
+        meant = {"PA": "Frontal", "AP": "Frontal", "": ""}
+        keys, views = frame["imageid"].tolist(), [meant.get(view, "Lateral") for view in frame["View Position"]]
     else:
         frame = read_csv(path, ["filename", "projection"])
         keys, views = frame["filename"].tolist(), frame["projection"].tolist()
@@ -264,7 +224,3 @@ def _views(root: Path, given: Path | None, ids: Text) -> Text | None:
     if not (shown == "Frontal").any():
         raise InputError(f"{path} names no frontal image of the reports. Is it the right file?")
     return shown
-
-
-def _of_header(position: str) -> str:
-    return "Frontal" if position in ("PA", "AP") else "Lateral" if position else ""

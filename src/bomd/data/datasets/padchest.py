@@ -26,53 +26,40 @@ LABELS = ("PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv",)
 PHYSICIAN = "Physician"
 REVIEWED = "Manual review of DICOM fields"
 
-TERMS = whole_terms(
-    {
-        "Atelectasis": (
-            "atelectasis; atelectasis basal; laminar atelectasis; lobar atelectasis; round atelectasis; "
-            "segmental atelectasis; total atelectasis"
-        ),
-        "Cardiomegaly": "cardiomegaly",
-        "Effusion": "pleural effusion; loculated pleural effusion; loculated fissural effusion",
-        "Infiltration": (
-            "infiltrates; interstitial pattern; ground glass pattern; reticular interstitial pattern; "
-            "reticulonodular interstitial pattern; alveolar pattern; consolidation; air bronchogram"
-        ),
-        "Mass": "mass; pulmonary mass",
-        "Nodule": "nodule; multiple nodules",
-        "Pneumonia": "pneumonia; atypical pneumonia",
-        "Pneumothorax": "pneumothorax; hydropneumothorax",
-        "Edema": "pulmonary edema",
-        "Emphysema": "emphysema",
-        "Fibrosis": "pulmonary fibrosis",
-        "Pleural_Thickening": "pleural thickening; apical pleural thickening; calcified pleural thickening",
-        "Hernia": "hiatal hernia",
-        "Fracture": (
-            "fracture; rib fracture; callus rib fracture; clavicle fracture; humeral fracture; vertebral fracture"
-        ),
-        "Consolidation": "consolidation; air bronchogram",
-        "Granuloma": "granuloma; calcified granuloma",
-        "Flattened Diaphragm": "flattened diaphragm",
-        "Bronchiectasis": "bronchiectasis",
-        "Aortic Elongation": (
-            "aortic elongation; ascendent aortic elongation; descendent aortic elongation; supra aortic elongation"
-        ),
-        "Scoliosis": "scoliosis",
-        "Hilar Enlargement": (
-            "hilar enlargement; vascular hilar enlargement; pulmonary artery enlargement; adenopathy"
-        ),
-        "Tuberculosis": "tuberculosis; tuberculosis sequelae",
-        "Air Trapping": "air trapping",
-        "Costophrenic Angle Blunting": "costophrenic angle blunting",
-        "Aortic Atheromatosis": "aortic atheromatosis",
-        "Hemidiaphragm Elevation": "hemidiaphragm elevation",
-        "Support Devices": "pacemaker; dai; electrical device; single chamber device; dual chamber device",
-        "Tube": (
-            "NSG tube; endotracheal tube; tracheostomy tube; chest drain tube; gastrostomy tube; "
-            "ventriculoperitoneal drain tube; nephrostomy tube; double J stent"
-        ),
-    }
-)
+TERMS = whole_terms("""
+Atelectasis: atelectasis; atelectasis basal; laminar atelectasis; lobar atelectasis; round atelectasis; segmental
+  atelectasis; total atelectasis
+Cardiomegaly: cardiomegaly
+Effusion: pleural effusion; loculated pleural effusion; loculated fissural effusion
+Infiltration: infiltrates; interstitial pattern; ground glass pattern; reticular interstitial pattern; reticulonodular
+  interstitial pattern; alveolar pattern; consolidation; air bronchogram
+Mass: mass; pulmonary mass
+Nodule: nodule; multiple nodules
+Pneumonia: pneumonia; atypical pneumonia
+Pneumothorax: pneumothorax; hydropneumothorax
+Edema: pulmonary edema
+Emphysema: emphysema
+Fibrosis: pulmonary fibrosis
+Pleural_Thickening: pleural thickening; apical pleural thickening; calcified pleural thickening
+Hernia: hiatal hernia
+Fracture: fracture; rib fracture; callus rib fracture; clavicle fracture; humeral fracture; vertebral fracture
+Consolidation: consolidation; air bronchogram
+Granuloma: granuloma; calcified granuloma
+Flattened Diaphragm: flattened diaphragm
+Bronchiectasis: bronchiectasis
+Aortic Elongation: aortic elongation; ascendent aortic elongation; descendent aortic elongation; supra aortic
+  elongation
+Scoliosis: scoliosis
+Hilar Enlargement: hilar enlargement; vascular hilar enlargement; pulmonary artery enlargement; adenopathy
+Tuberculosis: tuberculosis; tuberculosis sequelae
+Air Trapping: air trapping
+Costophrenic Angle Blunting: costophrenic angle blunting
+Aortic Atheromatosis: aortic atheromatosis
+Hemidiaphragm Elevation: hemidiaphragm elevation
+Support Devices: pacemaker; dai; electrical device; single chamber device; dual chamber device
+Tube: NSG tube; endotracheal tube; tracheostomy tube; chest drain tube; gastrostomy tube; ventriculoperitoneal drain
+  tube; nephrostomy tube; double J stent
+""")
 NATIVE = (*TERMS, NO_FINDING)
 NO_LABELS = ("", "nan", "['']", "['exclude']")  # nothing was written, or that the study is not to be used
 NOT_FINDINGS = ("", "normal", "unchanged")
@@ -144,7 +131,9 @@ def read(
         views=frame["Projection"].to_numpy(dtype=np.str_),
     )
     if convert(others, Others, "others") == "any":
-        native = native.take(~terms.any_but(_known(classes)))
+        listed = {"nih": NIH, "chexpert": CHEXPERT, "native": NATIVE}[classes]
+        known = frozenset(NOT_FINDINGS).union(*(TERMS[name] for name in listed if name != NO_FINDING))
+        native = native.take(terms.where(known.issuperset))
     table = narrow(native, classes, "columns" if others == "ignore" else "rows")
     if not images:
         return table
@@ -155,17 +144,12 @@ def read(
     return with_paths(table, table.ids.tolist(), found, where, missing, root)
 
 
-def explain(
-    root: Path, class_name: str, split: Split = "test", *, left_out: bool = False, **options: Any
-) -> list[tuple[str, int]]:
-    """Raw terms behind a class and how many images each brings; options as for `read`.
-
-    With `left_out`, the terms that contain the name of the class and yet do not count.
-    """
+def explain(root: Path, class_name: str, split: Split = "test", **options: Any) -> list[tuple[str, int, bool]]:
+    """Raw terms behind a class, as `terms_behind` has them; options as for `read`."""
     table = read(root, split, images=False, **options)
     frame = _read_labels(check_folder(root))
     frame = frame.iloc[rows_of(frame["ImageID"].to_numpy(dtype=np.str_), table.ids)]
-    return terms_behind(table, _terms(frame, root), TERMS, class_name, left_out)
+    return terms_behind(table, _terms(frame, root), TERMS, class_name)
 
 
 def _read_labels(root: Path) -> pd.DataFrame:
@@ -182,9 +166,3 @@ def _terms(frame: pd.DataFrame, root: Path) -> ImageTerms:
         raise InputError(f"The label file in {root} has the labels {wrong!r}; expected a list in brackets.")
     sets = (frozenset(normalise(term) for term in re.findall(r"'([^']*)'", text)) for text in texts)
     return ImageTerms(tuple(sets), index)
-
-
-def _known(classes: ClassList) -> frozenset[str]:
-    """Terms that do not make an image show any other finding than those of the class list."""
-    listed = {"nih": NIH, "chexpert": CHEXPERT, "native": NATIVE}[classes]
-    return frozenset(NOT_FINDINGS).union(*(TERMS[name] for name in listed if name != NO_FINDING))
