@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bomd.data.datasets.corrected import correct
+from bomd.data.datasets.corrected import read_corrections
 from bomd.errors import InputError
 from bomd.review.decisions import FILE, Event, Journal
 from bomd.review.evidence import open_evidence
@@ -96,7 +96,7 @@ def test_no_cell_is_a_formula_and_the_files_still_find_their_images(tmp_path: Pa
     (tmp_path / "reviewed.csv").write_text(text, encoding="utf-8")
     (tmp_path / "reviewed-details.csv").write_text(details, encoding="utf-8")
     for name in ("reviewed.csv", "reviewed-details.csv"):
-        found = correct(table, tmp_path / name)
+        found = read_corrections(table, tmp_path / name).over(table)
         assert found.values.tolist() == [[1, 0], [0, 0], [0, 0]]
         assert found.confirmed.tolist() == [[True, True], [False, False], [False, False]]  # type: ignore[union-attr]
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from bomd.data import datasets
-from bomd.data.datasets.corrected import DETAILS, correct, digest_of, mark_confirmed, read_corrections
+from bomd.data.datasets.corrected import DETAILS, digest_of, mark_confirmed, read_corrections
 from bomd.errors import InputError
 from bomd.experiments.confirmed import decided_note
 from bomd.tables import LabelTable
@@ -20,7 +20,7 @@ TABLE = LabelTable(np.array(["a", "b", "c"]), ("Mass", "Edema"), np.array([[0, 1
 def test_named_images_and_classes_change_and_no_others(tmp_path: Path) -> None:
     path = tmp_path / "reviewed.csv"
     path.write_text("id,patient,Mass,given:Mass\nc,p,0,1\na,p,,0\nother,p,1,1\n")
-    found = correct(TABLE, path)
+    found = read_corrections(TABLE, path).over(TABLE)
     assert np.isnan(found.values[0, 0])
     assert found.values[2, 0] == 0
     assert found.values[:, 1].tolist() == [1, 0, 1]
@@ -32,7 +32,7 @@ def test_apostrophes_against_formulas_are_seen_through(tmp_path: Path) -> None:
     table = LabelTable(np.array(["=1+1", "'=2"]), ("@SUM(A1)", "-x"), np.zeros((2, 2), dtype=np.float32))
     path = tmp_path / "reviewed.csv"
     path.write_text("\ufeffid,'@SUM(A1),-x\n'=1+1,1,0\n'=2,0,1\n", encoding="utf-8")  # the mark is Excel's
-    assert correct(table, path).values.tolist() == [[1, 0], [0, 1]]
+    assert read_corrections(table, path).over(table).values.tolist() == [[1, 0], [0, 1]]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_bad_files_are_one_line(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "bad.csv"
     path.write_text(text)
     with pytest.raises(InputError, match=reason) as caught:
-        correct(TABLE, path)
+        read_corrections(TABLE, path).over(TABLE)
     assert "\n" not in str(caught.value)
 
 

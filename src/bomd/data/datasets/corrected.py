@@ -62,11 +62,6 @@ class Corrections:
         return replace(table, values=np.where(chosen, self.values[rows], table.values), confirmed=confirmed)
 
 
-def correct(table: LabelTable, path: Path, digest: str | None = None) -> LabelTable:
-    """Take the labels of a file for the images and classes that it names; all others stay as they are."""
-    return read_corrections(table, path, digest).over(table)
-
-
 def read_corrections(
     table: LabelTable, path: Path, digest: str | None = None, own: Callable[[Path], LabelTable] | None = None
 ) -> Corrections:
@@ -95,23 +90,26 @@ def read_corrections(
         raise InputError(f"{path} has no column 'id' to match images by.")
     else:
         raise InputError(f"{path} has no column named as a class of the dataset, such as {table.classes[0]!r}.")
-    beside = details_beside(path)
-    if beside.is_file():
-        said, decided = _from_details(read_details(beside), table, beside)
-        confirmed = decided & named & (values == said)  # what was edited by hand afterwards nobody confirmed
-    else:
-        confirmed = named & ~np.isnan(values) & (values != table.values)
-    return Corrections(path, table.ids, table.classes, values, named, confirmed, beside.is_file())
+    confirmed = _confirmed(table.replace(values), path)
+    detailed = confirmed is not None
+    if confirmed is None:
+        confirmed = ~np.isnan(values) & (values != table.values)
+    return Corrections(path, table.ids, table.classes, values, named, named & confirmed, detailed)
 
 
 def mark_confirmed(table: LabelTable, path: Path) -> LabelTable:
     """A table that was read from a file, with what the details beside that file confirm."""
+    confirmed = _confirmed(table, path)
+    return table if confirmed is None or not confirmed.any() else replace(table, confirmed=confirmed)
+
+
+def _confirmed(table: LabelTable, path: Path) -> NDArray[np.bool_] | None:
+    """(N, C) labels on which people decided so; what was edited by hand afterwards nobody confirmed."""
     beside = details_beside(path)
     if not beside.is_file():
-        return table
+        return None
     said, decided = _from_details(read_details(beside), table, beside)
-    confirmed = decided & (table.values == said)
-    return replace(table, confirmed=confirmed) if confirmed.any() else table
+    return np.asarray(decided & (table.values == said))
 
 
 def read_details(path: Path) -> pd.DataFrame:
@@ -133,42 +131,36 @@ def _from_columns(frame: pd.DataFrame, table: LabelTable, path: Path) -> tuple[F
     repeated = frame["id"][frame["id"].duplicated()]
     if len(repeated):
         raise InputError(f"{path} names image {repeated.iloc[0]!r} more than once.")
-    rows = _rows(table)
-    known = frame["id"].isin(rows.keys())
-    if not known.any():
+    rows = _places(table.ids.tolist())
+    known = frame[frame["id"].isin(rows.keys())]
+    if not len(known):
         raise InputError(f"{path} names no image of the dataset; its first is {frame['id'].iloc[0]!r}.")
-    places = [rows[name] for name in frame["id"][known]]
+    places = [rows[name] for name in known["id"]]
     values, named = _nothing(table)
-    for column, name in enumerate(table.classes):
-        heading = _heading(name, frame)
+    for column, heading in enumerate(_heading(name, frame) for name in table.classes):
         if heading is not None:
-            values[places, column] = _numbers(frame[heading][known], path, heading)
+            values[places, column] = _numbers(known[heading], path, heading)
             named[places, column] = True
     return values, named
 
 
 def _from_table(own: LabelTable, table: LabelTable, path: Path) -> tuple[Floats, NDArray[np.bool_]]:
-    rows = {name: row for row, name in enumerate(own.ids.tolist())}
-    pairs = [(row, rows[name]) for row, name in enumerate(table.ids.tolist()) if name in rows]
-    if not pairs:
+    here = np.isin(table.ids, own.ids)
+    if not here.any():
         raise InputError(f"{path} names no image of the dataset; its first is {str(own.ids[0])!r}.")
-    here, there = np.asarray(pairs).T
     values, named = _nothing(table)
-    values[here] = own.align(table.classes).values[there]
-    named[np.ix_(here, [name in own.classes for name in table.classes])] = True
+    values[here] = own.select(table.ids[here]).align(table.classes).values
+    named[np.ix_(here, np.isin(table.classes, own.classes))] = True
     return values, named
 
 
 def _from_details(frame: pd.DataFrame, table: LabelTable, path: Path) -> tuple[Floats, NDArray[np.bool_]]:
     """(N, C) labels that people decided on, and where: not where they were evenly split or did not know."""
-    rows = _rows(table)
-    columns = {original(name): column for column, name in enumerate(table.classes)}
-    columns |= {name: column for column, name in enumerate(table.classes)}
+    rows = _places(table.ids.tolist())
+    columns = _places(table.classes)
     settled = frame[(frame["unresolved"].str.strip() != "1") & (frame["decided"].str.strip() != "")]
     settled = settled[settled["id"].isin(rows.keys()) & settled["class"].isin(columns.keys())]
     values, decided = _nothing(table)
-    if not len(settled):
-        return values, decided
     places = ([rows[name] for name in settled["id"]], [columns[name] for name in settled["class"]])
     values[places] = _numbers(settled["decided"], path, "decided")
     decided[places] = True
@@ -180,9 +172,10 @@ def _nothing(table: LabelTable) -> tuple[Floats, NDArray[np.bool_]]:
     return np.full(shape, np.nan, dtype=np.float32), np.zeros(shape, dtype=np.bool_)
 
 
-def _rows(table: LabelTable) -> dict[str, int]:
-    own = {name: row for row, name in enumerate(table.ids.tolist())}
-    return {original(name): row for name, row in own.items()} | own  # readers take apostrophes away
+def _places(names: Sequence[str]) -> dict[str, int]:
+    """The place of each name, also of what a reader makes of it, which takes apostrophes before a formula away."""
+    own = {name: place for place, name in enumerate(names)}
+    return {original(name): place for name, place in own.items()} | own
 
 
 def _heading(name: str, frame: pd.DataFrame) -> str | None:
