@@ -20,8 +20,7 @@ from pydicom.pixels.processing import apply_modality_lut, apply_windowing
 from pydicom.pixels.utils import pixel_array
 from pydicom.uid import JPEGExtended12Bit
 
-from bomd.data.compressed import check_for_gdcm, check_frame
-from bomd.data.deflated import inflated
+from bomd.data.compressed import check_for_gdcm, check_frame, inflated
 from bomd.data.images import LARGEST, Pixels
 from bomd.errors import InputError
 
@@ -185,10 +184,7 @@ def _modality(numbers: Values, dataset: Dataset) -> Values:
 def _window(numbers: Values, values: Values, place: Values, dataset: Dataset) -> Dataset:
     """The window to show, in a dataset of its own that has pydicom scale the result to 0..255.
 
-    Args:
-        numbers: Every stored number in the range in use.
-        values: The maker's value of each.
-        place: (H, W) which of the numbers each pixel has.
+    Given are every stored number in the range in use, the maker's value of each, and (H, W) which of them a pixel has.
     """
     window = Dataset()
     window.PhotometricInterpretation, window.BitsStored, window.PixelRepresentation = "MONOCHROME2", 8, 0
