@@ -56,7 +56,7 @@ def read(
         Labels (N, 14) with ids such as `north-s0-p000123-1`, patients and views.
     """
     from bomd.data.datasets.phantom import labels
-    from bomd.data.datasets.phantom.draws import identify, name_patient
+    from bomd.data.datasets.phantom.draws import identify
 
     check_known([hospital])
     if split not in _SPLITS:
@@ -68,7 +68,7 @@ def read(
     # `count` patients are always enough, as each has at least one image.
     number = np.arange(count)
     number = number * TEST_EVERY + TEST_EVERY - 1 if split == "test" else number + number // (TEST_EVERY - 1)
-    names = np.asarray([name_patient(hospital, seed, int(value)) for value in number], dtype=np.str_)
+    names = np.asarray([f"{hospital}-s{seed}-p{value:06d}" for value in number.tolist()], dtype=np.str_)
     images = labels.follow_ups(identify([f"{name}-1" for name in names]).patients)
     patients = np.repeat(names, images)[:count]
     first = np.repeat(np.cumsum(images) - images, images)[:count]

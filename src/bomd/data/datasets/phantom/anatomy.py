@@ -50,13 +50,7 @@ class Chest:
 
 
 def build(draws: Draws, size: int, hospital: Hospital, supine: Tensor, severity: Mapping[str, Tensor]) -> Chest:
-    """Draw the chests, shaped by those findings that change the shape of organs.
-
-    Args:
-        hospital: how patients are positioned.
-        supine: (N, 1, 1) of 0 and 1, taken from the front.
-        severity: (N, 1, 1) per finding, 0 where it is absent.
-    """
+    """Draw the chests, shaped by those findings, each with an (N, 1, 1) severity, that change the shape of organs."""
     x, y, pixel = _position(draws, size, hospital)
     reach = x.abs()
     right_half = edge(-x, 0.02)  # the patient's right, on the left of the image
@@ -108,17 +102,10 @@ def _position(draws: Draws, size: int, hospital: Hospital) -> tuple[Tensor, Tens
 
 
 def _heart(
-    draws: Draws,
-    x: Tensor,
-    y: Tensor,
-    level: Tensor,
-    supine: Tensor,
-    severity: Mapping[str, Tensor],
-    pull: Tensor,
+    draws: Draws, x: Tensor, y: Tensor, level: Tensor, supine: Tensor, severity: Mapping[str, Tensor], pull: Tensor
 ) -> tuple[Tensor, Tensor]:
     """How much of the lungs the heart hides, and how much the rest of the mediastinum does."""
-    large = severity["Cardiomegaly"]
-    slim = severity["Emphysema"]
+    large, slim = severity["Cardiomegaly"], severity["Emphysema"]
     shift = draws.uniform("rotation", -0.035, 0.035, of="image") + pull
     size = draws.varying("heart size", 0.225, 0.275, steady=0.8) * (1 + 0.09 * supine)
     size = size * (1 + 0.10 * (large > 0) + 0.38 * large) * (1 - 0.18 * slim)

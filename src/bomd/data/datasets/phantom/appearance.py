@@ -53,18 +53,14 @@ def _blur(film: Tensor, width: Tensor, widest: float) -> Tensor:
 
 def _grain(chest: Chest) -> Tensor:
     """(N, H, W) noise of mean 0 and deviation 1, a hash of image and pixel: no shared stream of numbers."""
-    size = chest.size
+    # Far apart from pixel to pixel.
+    counter = torch.arange(chest.size**2, device=chest.x.device, dtype=torch.int32) * 0x3C6EF372
     key = torch.from_numpy((chest.draws.images & np.uint64(0x7FFFFFFF)).astype(np.int64)).to(torch.int32)
-    bits = key.to(chest.x.device).view(-1, 1, 1) + _counter(size, chest.x.device)
+    bits = key.to(chest.x.device).view(-1, 1, 1) + counter.view(chest.size, chest.size)
     for shift, keep, factor in ((16, 0xFFFF, 0x7FEB352D), (15, 0x1FFFF, 0x5BD1E995), (16, 0xFFFF, 1)):
         bits = (bits ^ ((bits >> shift) & keep)) * factor
     halves = (bits & 0xFFFF) + ((bits >> 16) & 0xFFFF)  # two even draws make a triangular one
     return (halves.float() - 65535.0) * (1 / 26755.0)
-
-
-def _counter(size: int, device: torch.device) -> Tensor:
-    """(size, size) int32, far apart from pixel to pixel."""
-    return (torch.arange(size * size, device=device, dtype=torch.int32) * 0x3C6EF372).view(size, size)
 
 
 def _mark(film: Tensor, chest: Chest, hospital: Hospital) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,32 +20,29 @@ from bomd.errors import InputError
 _PIXELS_AT_ONCE = {"cpu": 2**18, "cuda": 2**25}  # what fits a processor's cache, and a graphics card's memory
 
 
+@dataclass(frozen=True)
+class _Patients:
+    identity: Identity
+    labels: NDArray[np.float32]  # (N, 14)
+    supine: NDArray[np.bool_]  # (N) whether the view is AP
+
+
 def render_with(
     ids: Sequence[str] | NDArray[np.str_],
     values: NDArray[np.float32] | None,
     size: int,
     device: str | torch.device = "cpu",
 ) -> Tensor:
-    """The same patients with other findings, to see what a finding changes.
+    """(N, size, size) uint8 images of the same patients with other findings, to see what a finding changes.
 
-    Args:
-        ids: (N) ids as `read` gives them.
-        values: (N, 14) labels to draw in place of the clean ones, which None stands for.
-        size: side of the images in pixels, 16 or more.
-
-    Returns:
-        (N, size, size) uint8 on the device.
+    The (N, 14) labels are drawn in place of the clean ones, which None stands for.
     """
-    _check_size(size)
-    target = torch.device(device)
-    identity, drawn, supine = _examine(ids, values)
-    images = torch.empty((len(drawn), size, size), dtype=torch.uint8, device=target)
-
-    def draw(rows: NDArray[np.intp]) -> Tensor:
-        return _draw(identity, rows, drawn[rows], drawn[rows], supine[rows], size, target)
-
-    for rows, piece in _in_pieces(draw, identity, np.arange(len(drawn)), size, target):
-        images[torch.from_numpy(rows).to(target)] = piece
+    if size < 16:
+        raise InputError(f"A phantom of {size} pixels shows nothing; size must be at least 16.")
+    images = torch.empty((len(ids), size, size), dtype=torch.uint8, device=device)
+    patients = _examine(ids, values)
+    for rows, piece in _in_pieces(patients, patients.labels, np.arange(len(ids)), size, images.device):
+        images[torch.from_numpy(rows).to(images.device)] = piece
     return images
 
 
@@ -53,42 +51,40 @@ def places(ids: Sequence[str] | NDArray[np.str_], size: int, device: str | torch
 
     That is where the finding was drawn, its shape as well as its shadow, and 0 everywhere for a finding that is absent.
     Devices stay, also those that came with the finding.
-
-    Args:
-        size: side of the images in pixels, 16 or more.
     """
-    _check_size(size)
-    target = torch.device(device)
-    identity, labelled, supine = _examine(ids, None)
-    found = torch.zeros((len(labelled), len(labels.FINDINGS), size, size), dtype=torch.uint8, device=target)
-    whole = render_with(ids, None, size, target).to(torch.int16)
+    whole = render_with(ids, None, size, device).to(torch.int16)
+    found = torch.zeros((len(ids), len(labels.FINDINGS), size, size), dtype=torch.uint8, device=device)
+    patients = _examine(ids, None)
     for column in range(len(labels.FINDINGS)):
-        without = labelled.copy()
+        without = patients.labels.copy()
         without[:, column] = 0
-
-        def draw(rows: NDArray[np.intp], without: NDArray[np.float32] = without) -> Tensor:
-            return _draw(identity, rows, without[rows], labelled[rows], supine[rows], size, target)
-
-        present = np.flatnonzero(labelled[:, column])
-        for rows, piece in _in_pieces(draw, identity, present, size, target):
-            index = torch.from_numpy(rows).to(target)
+        present = np.flatnonzero(patients.labels[:, column])
+        for rows, piece in _in_pieces(patients, without, present, size, whole.device):
+            index = torch.from_numpy(rows).to(whole.device)
             found[index, column] = (whole[index] - piece).abs().to(torch.uint8)
     return found
 
 
-def _check_size(size: int) -> None:
-    if size < 16:
-        raise InputError(f"A phantom of {size} pixels shows nothing; size must be at least 16.")
-
-
 def _in_pieces(
-    draw: Callable[[NDArray[np.intp]], Tensor],
-    identity: Identity,
-    chosen: NDArray[np.intp],
-    size: int,
-    device: torch.device,
+    patients: _Patients, values: NDArray[np.float32], chosen: NDArray[np.intp], size: int, device: torch.device
 ) -> Iterator[tuple[NDArray[np.intp], Tensor]]:
-    """Draw the chosen rows, those of one hospital at a time and as many at once as the device likes best."""
+    """Draw the chosen rows, those of one hospital at a time and as many at once as the device likes best.
+
+    Args:
+        patients: Who they are; their labels decide which devices they wear.
+        values: (N, 14) labels to draw.
+    """
+    identity = patients.identity
+
+    def draw(rows: NDArray[np.intp]) -> Tensor:
+        hospital = HOSPITALS[str(identity.hospitals[rows[0]])]
+        draws = Draws(identity.patients[rows], identity.images[rows], device)
+        severity = findings.severities(draws, values[rows], hospital)
+        chest = anatomy.build(draws, size, hospital, draws.tensor(patients.supine[rows]), severity)
+        findings.add(chest, severity)
+        devices.add(chest, patients.labels[rows], hospital)
+        return appearance.develop(chest, hospital)
+
     step = max(1, _PIXELS_AT_ONCE.get(device.type, 2**18) // size**2)
     members = [chosen[identity.hospitals[chosen] == name] for name in HOSPITALS]
     pieces = [rows[start : start + step] for rows in members for start in range(0, len(rows), step)]
@@ -116,12 +112,9 @@ def _each_on_its_own(workers: int) -> Iterator[Callable[..., Iterable[Tensor]]]:
 
 
 def severity(ids: Sequence[str] | NDArray[np.str_], values: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-    """(N, 13) how strongly each finding is drawn: 0.1 is nearly invisible, 1 obvious, 0 absent.
-
-    Args:
-        values: (N, 14) labels to draw in place of the clean ones, which None stands for.
-    """
-    identity, drawn, _ = _examine(ids, values)
+    """(N, 13) how strongly each finding is drawn: 0.1 is nearly invisible, 1 obvious, 0 absent."""
+    patients = _examine(ids, values)
+    identity, drawn = patients.identity, patients.labels
     stacked = np.zeros((len(drawn), len(labels.FINDINGS)), dtype=np.float32)
     for name, hospital in HOSPITALS.items():
         rows = np.flatnonzero(identity.hospitals == name)
@@ -131,38 +124,11 @@ def severity(ids: Sequence[str] | NDArray[np.str_], values: NDArray[np.float32] 
     return stacked
 
 
-def _examine(
-    ids: Sequence[str] | NDArray[np.str_], values: NDArray[np.float32] | None
-) -> tuple[Identity, NDArray[np.float32], NDArray[np.bool_]]:
-    """Who the (N) ids are, the (N, 14) labels to draw, and (N) whether the view is AP."""
+def _examine(ids: Sequence[str] | NDArray[np.str_], values: NDArray[np.float32] | None) -> _Patients:
     identity = identify(ids)
     check_known(np.unique(identity.hospitals).tolist())
     clean, supine = labels.diagnose(identity)
     drawn = clean if values is None else np.asarray(values, dtype=np.float32)
     if drawn.shape != clean.shape:
         raise InputError(f"Labels to draw have shape {drawn.shape}, expected {clean.shape}.")
-    return identity, drawn, supine
-
-
-def _draw(
-    identity: Identity,
-    rows: NDArray[np.intp],
-    values: NDArray[np.float32],
-    treated: NDArray[np.float32],
-    supine: NDArray[np.bool_],
-    size: int,
-    device: torch.device,
-) -> Tensor:
-    """Images (n, size, size) of some rows, all from one hospital.
-
-    Args:
-        values: (n, 14) labels to draw.
-        treated: (n, 14) labels that decide which devices a patient wears.
-    """
-    hospital = HOSPITALS[str(identity.hospitals[rows[0]])]
-    draws = Draws(identity.patients[rows], identity.images[rows], device)
-    severity = findings.severities(draws, values, hospital)
-    chest = anatomy.build(draws, size, hospital, draws.tensor(supine), severity)
-    findings.add(chest, severity)
-    devices.add(chest, treated, hospital)
-    return appearance.develop(chest, hospital)
+    return _Patients(identity, drawn, supine)

@@ -35,10 +35,6 @@ class Identity:
     images: Keys  # (N) hash of the patient and the number of the image
 
 
-def name_patient(hospital: str, seed: int, number: int) -> str:
-    return f"{hospital}-s{seed}-p{number:06d}"
-
-
 def identify(ids: Sequence[str] | NDArray[np.str_]) -> Identity:
     """Read hospital, patient and image from (N) ids; one that is not a phantom's is an error."""
     hospitals, patients, images = [], [], []

@@ -50,12 +50,7 @@ IMAGES_PER_PATIENT = np.array([0.577, 0.140, 0.073, 0.044, 0.030, 0.026, 0.020, 
 
 
 def diagnose(identity: Identity) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """The clean labels and the view of each image.
-
-    Returns:
-        (N, 14) of 0 and 1 in the order of `NIH`, "No Finding" being 1 where nothing else is; (N) whether the
-        view is AP.
-    """
+    """(N, 14) clean labels in the order of `NIH`, and (N) whether the view is AP."""
     # Splitting each number into a patient's and a day's part weakens the correlation between columns that
     # persist differently; dividing by what is kept restores it.
     kept = np.sqrt(np.outer(PERSISTENCE, PERSISTENCE)) + np.sqrt(np.outer(1 - PERSISTENCE, 1 - PERSISTENCE))
