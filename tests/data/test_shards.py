@@ -19,9 +19,8 @@ from bomd.cli import main
 from bomd.data import store as store_module
 from bomd.data.batches import Images
 from bomd.data.images import Chunk, read_chunks
-from bomd.data.pieces import Pieces
 from bomd.data.shards import Shard, join, pack_shard
-from bomd.data.store import open_store, pack
+from bomd.data.store import Pieces, open_store, pack
 from bomd.errors import InputError
 from bomd.tables import LabelTable
 

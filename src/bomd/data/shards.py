@@ -15,6 +15,7 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,25 +70,9 @@ class Shard:
         return np.arange(images * (self.number - 1) // self.count, images * self.number // self.count)
 
 
-def pack_shard(
-    table: LabelTable,
-    directory: Path,
-    size: int,
-    *,
-    shard: Shard,
-    render: Render | None = None,
-    skip_broken: bool = False,
-    colour: bool = False,
-) -> Store:
-    """Pack one share of the images of a table; arguments as for `pack`, which also says what an interruption does.
-
-    Args:
-        table: All images.
-        directory: Where the store of all of them will be.
-        shard: Which share.
-    """
-    part = table.take(shard.rows(len(table)))
-    return pack(part, directory / shard.name, size, render=render, skip_broken=skip_broken, colour=colour)
+def pack_shard(table: LabelTable, directory: Path, size: int, *, shard: Shard, **how: Any) -> Store:
+    """Pack one share of the images of a table, for a store of all of them in a directory; all else as for `pack`."""
+    return pack(table.take(shard.rows(len(table))), directory / shard.name, size, **how)
 
 
 def join(
@@ -99,7 +84,7 @@ def join(
     skip_broken: bool = False,
     colour: bool = False,
 ) -> Store:
-    """Make one store of all shards; arguments as for `pack_shard`.
+    """Make one store of all shards; arguments as for `pack`.
 
     Every pixel is compared with its checksum, and every source file with what it was when it was packed.
 
@@ -107,16 +92,15 @@ def join(
         InputError: A shard is missing, unfinished, of other images or damaged; all of them are named.
     """
     count = _count(directory)
-    whole, shards = wanted(table, size, render, colour), [Shard(number, count) for number in range(1, count + 1)]
-    parts = [whole.part(shard.rows(len(table))) for shard in shards]
+    whole = wanted(table, size, render, colour)
     stores: list[Store] = []
-    problems: dict[str, list[Shard]] = defaultdict(list)
-    for shard, part in zip(shards, parts, strict=True):
-        found = _find(directory / shard.name, part, skip_broken)
+    problems: dict[str, list[int]] = defaultdict(list)
+    for shard in (Shard(number, count) for number in range(1, count + 1)):
+        found = _find(directory / shard.name, whole.part(shard.rows(len(table))), skip_broken)
         if isinstance(found, Store):
             stores.append(found)
         else:
-            problems[found].append(shard)
+            problems[found].append(shard.number)
     if problems:
         raise InputError(_what_to_do(directory, count, problems))
     request = whole.request
@@ -156,13 +140,13 @@ def _find(place: Path, part: Wanted, skip_broken: bool) -> Store | str:
     return "of other images, or of files that changed since" if (place / FACTS).exists() else "missing"
 
 
-def _what_to_do(directory: Path, count: int, problems: dict[str, list[Shard]]) -> str:
+def _what_to_do(directory: Path, count: int, problems: dict[str, list[int]]) -> str:
     told = []
     for problem, shards in problems.items():
-        numbers = [str(shard.number) for shard in shards[:_NAMED]]
         more = f" and {len(shards) - _NAMED} more" if len(shards) > _NAMED else ""
-        told.append(f"{', '.join(numbers)}{more} {'is' if len(shards) == 1 else 'are'} {problem}")
-    example = next(iter(problems.values()))[0].number
+        numbers = ", ".join(map(str, shards[:_NAMED])) + more
+        told.append(f"{numbers} {'is' if len(shards) == 1 else 'are'} {problem}")
+    example = next(iter(problems.values()))[0]
     return (
         f"Of {count} shards in {directory}, {'; '.join(told)}. Run `bomd prepare` for each with --shard, such as "
         f"--shard {example}/{count}, then --join again."

@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 from bomd import processes, progress
 from bomd.data.growing import IMAGES, JOURNAL, Part, disk_errors
 from bomd.data.images import Pixels, cores, fit_square, read_chunks, with_colour
-from bomd.data.pieces import Pieces
 from bomd.data.wanted import FORMAT, Kind, Render, Wanted, wanted
 from bomd.errors import InputError
 from bomd.files import fingerprint, make_private, read_arrays, read_json, write_arrays, write_json
@@ -43,6 +42,32 @@ _SPOT_CHECKS = 8
 _LOOKED_AT = 32 << 20  # bytes that a thread compares at a time
 _NAMED = 5  # broken images spelled out in an error
 _WORTH_PROCESSES = 32 << 20  # bytes of source files; below that, starting processes takes longer than decoding
+
+
+class Pieces:
+    """Several packed files as the one array that they would be, so that no byte is copied to join them."""
+
+    def __init__(self, parts: Sequence[Pixels]):
+        self._parts = tuple(parts)
+        self._ends = np.cumsum([len(part) for part in parts])
+        self.shape: tuple[int, ...] = (int(self._ends[-1]), *parts[0].shape[1:])
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: int | np.integer | slice | NDArray[np.integer]) -> Pixels:
+        """One image without a copy, or those of a slice or a list of rows as a new array."""
+        if isinstance(rows, int | np.integer):
+            place = range(len(self))[rows]
+            part = int(np.searchsorted(self._ends, place, side="right"))
+            image: Pixels = self._parts[part][place - int(self._ends[part])]  # from the end, which needs no beginning
+            return image
+        chosen = [self[row] for row in np.arange(len(self))[rows]]
+        return np.asarray(chosen, dtype=np.uint8).reshape(-1, *self.shape[1:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,10 +280,7 @@ def complete(
 ) -> None:
     """Write down what the packed images are, which makes a store of them.
 
-    Args:
-        index: A row for each image.
-        broken: Images that were left out.
-        shards: Images in each folder of shards, in the order of the index, where they are not in this one.
+    Where they are not in this folder, `shards` has the images in each of their folders, in the order of the index.
     """
     write_arrays(directory / INDEX, index)
     facts = {

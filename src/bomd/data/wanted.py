@@ -84,11 +84,7 @@ class Wanted:
 
 
 def wanted(table: LabelTable, size: int, render: Render | None, colour: bool) -> Wanted:
-    """Look at the source of every image.
-
-    Raises:
-        InputError: Nothing is asked for, or nothing that can be.
-    """
+    """Look at the source of every image."""
     if not len(table):
         raise InputError("There are no images to pack: the table is empty.")
     if size < 1:
