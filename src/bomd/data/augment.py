@@ -70,13 +70,11 @@ class Motion:
 
 
 def draw(count: int, kind: str, generator: torch.Generator, *, crop: tuple[float, float] | None = None) -> Motion:
-    """Draw the motion of `count` images.
+    """Draw the motion of `count` images, on the CPU.
 
     Args:
-        count: Images; a batch of the same length takes the same number of draws, whatever the kind.
         kind: "paper": resized crop and flip; "release": also affine motion and jitter; "light": a mild version
             without jitter, for small images and short runs.
-        generator: On the CPU.
         crop: Range of the crop's area in place of the kind's own.
 
     The area of the crop is uniform in its range, and the logarithm of its ratio uniform in the part of the

@@ -38,13 +38,7 @@ class Images:
         fingerprint: Changes when any pixel, id or their order does.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        ids: Sequence[str] | Text,
-        device: torch.device,
-        resident: bool | None = None,
-    ):
+    def __init__(self, store: Store, ids: Sequence[str] | Text, device: torch.device, resident: bool | None = None):
         """Find the images in the store and, where they should be resident, copy them to the device.
 
         Args:
@@ -100,16 +94,11 @@ class Images:
             return
         parts = _parts(order.cpu(), size)
         with ThreadPoolExecutor(1, thread_name_prefix="batches") as reader:
-            ahead = reader.submit(self._gather, parts[0]) if parts else None
-            for number, positions in enumerate(parts):
-                assert ahead is not None
-                pixels = ahead.result()
-                if number + 1 < len(parts):
-                    ahead = reader.submit(self._gather, parts[number + 1])
-                yield (
-                    positions.to(self.device, non_blocking=True),
-                    pixels.to(self.device, non_blocking=True),
-                )
+            ahead = [reader.submit(self._gather, part) for part in parts[:1]]
+            for number, positions in enumerate(parts, 1):
+                pixels = ahead.pop().result()
+                ahead += [reader.submit(self._gather, part) for part in parts[number : number + 1]]
+                yield positions.to(self.device, non_blocking=True), pixels.to(self.device, non_blocking=True)
 
     def _fits(self) -> bool:
         if self.device.type != "cuda":
@@ -140,27 +129,22 @@ class Images:
 
 
 def normalise(images: Tensor, channels: int) -> Tensor:
-    """Scale values in 0..255 to what a network expects.
+    """Scale (B, H, W) values in 0..255, or (B, H, W, 3) in colour, to the (B, channels, H, W) that a network expects.
 
-    Args:
-        images: (B, H, W) in grey or (B, H, W, 3) in colour, uint8 or float.
-        channels: 3 repeats a grey image and applies ImageNet's mean and deviation; 1 applies 0.5 and 0.25.
-
-    Returns:
-        (B, channels, H, W) float32.
+    Three channels repeat a grey image.
     """
     if channels not in SCALES:
         raise ValueError(f"Images have 1 or 3 channels, not {channels}.")
-    if images.ndim == 4:
-        if channels != images.shape[-1]:
-            way_out = 'set images.mode to "grey" (--mode grey)'
-            raise InputError(f"A network of {channels} channel cannot see colour: {way_out}.")
-        pairs = zip(images.float().unbind(-1), SCALES[channels], strict=True)
-        planes = [plane * (1 / (255 * deviation)) - mean / deviation for plane, (mean, deviation) in pairs]
-        return torch.stack(planes, dim=-1).permute(0, 3, 1, 2)  # channels last, as convolutions like it
-    grey = images.float()
+    colour = images.ndim == 4
+    if colour and channels != images.shape[-1]:
+        way_out = 'set images.mode to "grey" (--mode grey)'
+        raise InputError(f"A network of {channels} channel cannot see colour: {way_out}.")
+    given = images.float().unbind(-1) if colour else [images.float()] * channels
     # Scalars instead of small tensors: a tensor made here would be copied to the device and make it wait.
-    planes = [grey * (1 / (255 * deviation)) - mean / deviation for mean, deviation in SCALES[channels]]
+    pairs = zip(given, SCALES[channels], strict=True)
+    planes = [plane * (1 / (255 * deviation)) - mean / deviation for plane, (mean, deviation) in pairs]
+    if colour:
+        return torch.stack(planes, dim=-1).permute(0, 3, 1, 2)  # channels last, as convolutions like it
     return torch.stack(planes, dim=1)
 
 

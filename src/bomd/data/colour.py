@@ -12,7 +12,7 @@ from PIL import Image
 
 from bomd.data.images import FORMATS, Pixels, read_image
 from bomd.errors import InputError
-from bomd.tables import LabelTable
+from bomd.tables import LabelTable, Text
 
 Mode = Literal["auto", "grey", "colour"]
 
@@ -52,37 +52,29 @@ def file_is_coloured(path: Path) -> bool:
         return False
 
 
-def sample_of(paths: Sequence[str]) -> list[Path]:
+def sample_of(paths: Sequence[str] | Text) -> list[Path]:
     """Some of the files, spread evenly; the same for the same list."""
     places = np.unique(np.linspace(0, len(paths) - 1, min(SAMPLE, len(paths))).astype(np.intp))
     return [Path(str(paths[place])) for place in places.tolist()]
 
 
-def first_coloured(paths: Sequence[str]) -> Path | None:
+def first_coloured(paths: Sequence[str] | Text | None) -> Path | None:
     """The first file of a sample that shows colour."""
-    return next((path for path in sample_of(paths) if file_is_coloured(path)), None)
+    return None if paths is None else next(filter(file_is_coloured, sample_of(paths)), None)
 
 
 def keeping(mode: Mode, train: LabelTable, tests: Mapping[str, LabelTable] | None = None) -> Keeping:
     """Decide once for a training set and all that is tested with it: a network sees one kind of image.
 
-    Args:
-        mode: "auto" keeps colour if a sample of the training files has any.
-        train: Whose files are looked at.
-        tests: Other sets, by their names.
-
-    Raises:
-        InputError: A test set is in colour and the training set is not.
+    "auto" keeps colour if a sample of the training files has any; a test set alone may not be in colour.
     """
-    paths = [] if train.paths is None else train.paths.tolist()
-    found = None if mode == "colour" else first_coloured(paths)
+    found = None if mode == "colour" else first_coloured(train.paths)
     if mode == "grey":
         converted = ('Images in colour are converted to grey: images.mode = "grey".',)
         return Keeping(False) if found is None else Keeping(False, True, converted)
-    others = {name: [] if test.paths is None else test.paths.tolist() for name, test in (tests or {}).items()}
+    others = {name: first_coloured(test.paths) for name, test in (tests or {}).items()}
     if mode == "auto" and found is None:
-        for name, files in others.items():
-            other = first_coloured(files)
+        for name, other in others.items():
             if other is not None:
                 raise InputError(
                     f"Test set {name!r} is in colour, such as {other}, and the training set is not: set images.mode "
@@ -90,19 +82,13 @@ def keeping(mode: Mode, train: LabelTable, tests: Mapping[str, LabelTable] | Non
                 )
         return Keeping(False)
     reason = f'such as {found.name}; images.mode = "grey" converts it' if found is not None else "as images.mode says"
-    grey = [name for name, files in others.items() if first_coloured(files) is None]
+    grey = [name for name, other in others.items() if other is None]
     shown = [f"Test set {name!r} is in grey: it is shown as three equal channels." for name in grey]
     return Keeping(True, notes=(f"Images are kept in colour, {reason}.", *shown))
 
 
 def check_fits(paths: Sequence[str], *, colour: bool) -> str | None:
-    """Compare image files with the kind that a model learnt from.
-
-    Args:
-        colour: Whether the model learnt from images in colour.
-
-    Returns:
-        A note where they are converted.
+    """Compare image files with the kind that a model learnt from, in colour or not, and note where they are converted.
 
     Raises:
         InputError: Most images are in colour, and the model has seen none such.

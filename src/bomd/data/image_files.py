@@ -63,14 +63,9 @@ class ImageIndex:
     """Finds the images under a folder by relative path, by name or by stem.
 
     Paths are plain text here: there may be hundreds of thousands, and `Path` is slow to make.
-
-    Attributes:
-        folder: Where they are, at any depth.
-        others: Files there that are no images.
     """
 
     def __init__(self, folder: Path):
-        """List the folder once."""
         found = _images_in(folder)
         self.folder, self.paths, self.others = folder, found.images, found.others
         self._above = f"{folder.as_posix()}/"

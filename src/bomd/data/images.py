@@ -79,11 +79,7 @@ def read_image(path: Path, *, colour: bool = False) -> Pixels:
     - An EXIF rotation is applied.
     - DICOM (by suffix or by its marker at byte 128) is left to `bomd.data.dicom`.
 
-    Args:
-        path: The file; what it is inside decides, not the suffix, except that `.dcm` is always DICOM.
-
-    Returns:
-        (H, W) pixels, or (H, W, 3) in colour.
+    What it is inside decides, not the suffix, except that `.dcm` is always DICOM.
 
     Raises:
         InputError: The file is missing, empty, truncated, of another kind, unreasonably large or larger than the
@@ -131,17 +127,11 @@ def read_image(path: Path, *, colour: bool = False) -> Pixels:
 
 
 def fit_square(pixels: Pixels, size: int) -> Pixels:
-    """Resize to `size` x `size` by antialiased bilinear interpolation, the rule of the published pipelines.
+    """Resize (H, W) or (H, W, 3) pixels to a square by antialiased bilinear interpolation, as published pipelines do.
 
     The picture is stretched, not cropped or padded, so nothing at the edges is lost and a box in relative
     coordinates stays where it was. Each output pixel averages all input pixels under it with triangular
     weights, so strong reduction does not alias. A picture that already has this size is returned as it is.
-
-    Args:
-        pixels: (H, W), or (H, W, 3) in colour.
-
-    Returns:
-        (size, size) pixels, or (size, size, 3).
     """
     if size < 1:
         raise InputError(f"An image size of {size} pixels is not possible.")

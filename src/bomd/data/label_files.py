@@ -23,6 +23,7 @@ WINDOWS = "cp1252"
 LARGEST_WORKBOOK = 1 << 30  # bytes of a workbook, unpacked
 
 _MARKS = {codecs.BOM_UTF8: UTF_8, codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_KINDS = {b"PAR1": "Parquet file", b"\xd0\xcf\x11\xe0": "old Excel workbook", b"\x1f\x8b": "compressed file"}
 _PIECE = 1 << 20  # bytes that are looked at together
 
 
@@ -78,7 +79,11 @@ def _read(file: Path, *, verbatim: bool = False) -> tuple[pd.DataFrame, Records 
         return _read_workbook(file), None
     if kind == "Parquet file":
         return _read_parquet(file), None
-    encoding = _text_encoding(file, kind)
+    if kind == "compressed file":
+        raise InputError(f"{file} is compressed: unpack it.")
+    if kind != "text":
+        raise InputError(f"{file} is {'an' if kind[0] in 'Eo' else 'a'} {kind}, not text: {SAVE}.")
+    encoding = encoding_of(file)
     return read_separated(file, separator_of(file, encoding), encoding, verbatim=verbatim)
 
 
@@ -91,12 +96,9 @@ def kind_of(file: Path) -> str:
             start = stream.read(8)
     except OSError as error:
         raise InputError(f"Cannot read {file}: {error.strerror}.") from error
-    if start.startswith(b"PAR1"):
-        return "Parquet file"
-    if start.startswith(b"\xd0\xcf\x11\xe0"):
-        return "old Excel workbook"
-    if start.startswith(b"\x1f\x8b"):
-        return "compressed file"
+    for mark, kind in _KINDS.items():
+        if start.startswith(mark):
+            return kind
     if not start.startswith(b"PK"):
         return "Parquet file" if file.suffix.lower() == ".parquet" else "text"
     try:
@@ -120,12 +122,10 @@ def encoding_of(file: Path) -> str:
             for encoding, zeros in (("utf-16-le", start[1::2].count(0)), ("utf-16-be", start[::2].count(0))):
                 if 4 * zeros > len(start):  # every other byte, for letters of Western scripts
                     return encoding
-            stream.seek(0)
-            if _decodes(stream, "utf-8"):
-                return UTF_8
-            stream.seek(0)
-            if _decodes(stream, WINDOWS, no_zeros=True):
-                return WINDOWS
+            for encoding in (UTF_8, WINDOWS):
+                stream.seek(0)
+                if _decodes(stream, encoding):
+                    return encoding
     except (OSError, EOFError) as error:
         raise InputError(f"Cannot read {file}: {getattr(error, 'strerror', None) or error}.") from error
     raise InputError(f"{file} is neither UTF-8, UTF-16 nor Windows-1252: {SAVE}.")
@@ -159,14 +159,6 @@ def separator_of(file: Path, encoding: str | None = None) -> str:
     if len(pieces[separator]) < 2:
         raise InputError(f"{file} has one column, {names[0]!r}: separate columns by comma, semicolon or tab.")
     return separator
-
-
-def _text_encoding(file: Path, kind: str) -> str:
-    if kind == "compressed file":
-        raise InputError(f"{file} is compressed: unpack it.")
-    if kind != "text":
-        raise InputError(f"{file} is {'an' if kind[0] in 'Eo' else 'a'} {kind}, not text: {SAVE}.")
-    return encoding_of(file)
 
 
 def _read_parquet(file: Path) -> pd.DataFrame:
@@ -207,11 +199,11 @@ def _originals(column: pd.Series[str]) -> pd.Series[str]:
     return column if not marked.any() else column.astype(str).mask(marked, column[marked].astype(str).map(original))
 
 
-def _decodes(stream: BinaryIO, encoding: str, *, no_zeros: bool = False) -> bool:
+def _decodes(stream: BinaryIO, encoding: str) -> bool:
     decoder = codecs.getincrementaldecoder(encoding)()
     try:
         while piece := stream.read(_PIECE):
-            if no_zeros and b"\0" in piece:
+            if encoding == WINDOWS and b"\0" in piece:  # which is no text, although it decodes
                 return False
             decoder.decode(piece)
         decoder.decode(b"", final=True)

@@ -253,12 +253,7 @@ def sparse(table: LabelTable, seed: int, rows: float = 0.2) -> NoisyLabels:
 
 
 def within(exposed: NDArray[np.bool_], table: LabelTable, draw: Callable[[LabelTable], NoisyLabels]) -> NoisyLabels:
-    """Let noise fall on some rows only; the others keep their labels, whose truth then counts as unknown.
-
-    Args:
-        exposed: (N) the rows on which noise may fall.
-        draw: adds noise to a table; it gets the exposed rows.
-    """
+    """Let noise fall on (N) exposed rows only; the others keep their labels, whose truth then counts as unknown."""
     if exposed.dtype != np.bool_ or exposed.shape != (len(table),):
         raise InputError(f"exposed must be {len(table)} booleans, got {exposed.dtype} {exposed.shape}.")
     part = draw(table.take(exposed))

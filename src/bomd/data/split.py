@@ -21,16 +21,11 @@ def split_by_patient(table: LabelTable, fraction: float, seed: int) -> tuple[Row
     images. The result depends on ids, patients, labels and seed, not on the order of the rows.
 
     Args:
-        table: Labels of N images; NaN counts as no label, a soft label by its value. Where patients are
-            unknown every image is its own.
-        fraction: Share to hold out, 0 <= fraction < 1.
-        seed: Another seed gives another split.
+        table: NaN counts as no label, a soft label by its value. Where patients are unknown every image is its own.
+        fraction: Share to hold out, 0 <= fraction < 1; 0 holds out nothing.
 
     Returns:
-        Rows that are kept and rows that are held out, both ascending. Fraction 0 holds out nothing.
-
-    Raises:
-        InputError: The fraction is not possible, or so few patients leave one side empty.
+        Rows that are kept and rows that are held out, both ascending.
     """
     if not 0 <= fraction < 1:
         raise InputError(f"Cannot hold out a fraction of {fraction:g}: it must be at least 0 and below 1.")
@@ -58,40 +53,28 @@ def _choose(amounts: NDArray[np.float64], fraction: float, rng: np.random.Genera
     G, columns = amounts.shape
     shuffled = rng.permutation(G)
     amounts = amounts[shuffled]
-    held_out = np.zeros(G, dtype=np.bool_)
-    placed = np.zeros(G, dtype=np.bool_)
+    held_out, placed = np.zeros(G, dtype=np.bool_), np.zeros(G, dtype=np.bool_)
     # Plain lists: for a dozen numbers a loop is several times faster than an array.
     held, seen = [0.0] * columns, [0.0] * columns
+
+    def place(members: Rows, column: int) -> None:
+        """Put each patient where this column's share comes nearer to the fraction; images decide ties."""
+        placed[members] = True
+        members = members[np.argsort(-amounts[members, column], kind="stable")]
+        for member, own in zip(members.tolist(), amounts[members].tolist(), strict=True):
+            gain = fraction * (seen[column] + own[column]) - held[column] - own[column] / 2
+            if gain == 0:
+                gain = fraction * (seen[0] + own[0]) - held[0] - own[0] / 2
+            seen[:] = [total + amount for total, amount in zip(seen, own, strict=True)]
+            if gain > 0:
+                held_out[shuffled[member]] = True
+                held[:] = [total + amount for total, amount in zip(held, own, strict=True)]
+
     classes = set(range(1, columns))
     while classes:
         left = amounts[~placed].sum(axis=0)
         column = min(classes, key=lambda candidate: (left[candidate], candidate))
         classes.remove(column)
-        members = np.flatnonzero(~placed & (amounts[:, column] > 0))
-        _place(members, column, amounts, fraction, held, seen, held_out)
-        placed[members] = True
-    _place(np.flatnonzero(~placed), 0, amounts, fraction, held, seen, held_out)
-    result = np.zeros(G, dtype=np.bool_)
-    result[shuffled] = held_out
-    return result
-
-
-def _place(
-    members: Rows,
-    column: int,
-    amounts: NDArray[np.float64],
-    fraction: float,
-    held: list[float],
-    seen: list[float],
-    held_out: NDArray[np.bool_],
-) -> None:
-    """Put each patient where this column's share comes nearer to the fraction; images decide ties."""
-    members = members[np.argsort(-amounts[members, column], kind="stable")]
-    for member, own in zip(members.tolist(), amounts[members].tolist(), strict=True):
-        gain = fraction * (seen[column] + own[column]) - held[column] - own[column] / 2
-        if gain == 0:
-            gain = fraction * (seen[0] + own[0]) - held[0] - own[0] / 2
-        seen[:] = [total + amount for total, amount in zip(seen, own, strict=True)]
-        if gain > 0:
-            held_out[member] = True
-            held[:] = [total + amount for total, amount in zip(held, own, strict=True)]
+        place(np.flatnonzero(~placed & (amounts[:, column] > 0)), column)
+    place(np.flatnonzero(~placed), 0)
+    return held_out

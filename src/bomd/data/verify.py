@@ -105,9 +105,6 @@ def verify(
 
     Labels are read in the file's own columns (`classes="native"`) unless an option says otherwise, so that
     contradictions between them are counted here and not refused by the reader.
-
-    Args:
-        read: The reader of the dataset, `read(root, split, ...)`.
     """
     if "classes" in inspect.signature(read).parameters:
         options = {"classes": "native", **options}

@@ -47,12 +47,7 @@ def seen_from(root: Path, path: Path) -> Path:
 
 
 def find_file(folders: Sequence[Path], names: Sequence[str], remedy: str) -> Path:
-    """The first of these files that exists, as it is or with `.gz`; the folders are searched in order.
-
-    Args:
-        names: accepted names, the preferred one first.
-        remedy: what to do if there is none, at the end of the error.
-    """
+    """The first of these files that exists, as it is or with `.gz`; the remedy says what to do if there is none."""
     for folder in folders:
         for name in names:
             for path in (folder / name, folder / f"{name}.gz"):
@@ -63,13 +58,7 @@ def find_file(folders: Sequence[Path], names: Sequence[str], remedy: str) -> Pat
 
 
 def read_csv(path: Path, text: Sequence[str], numbers: Sequence[str] = ()) -> pd.DataFrame:
-    """These columns of a CSV file; a column that is not there is an error.
-
-    Args:
-        path: the file, compressed or not.
-        text: columns to read as text, empty cells as "".
-        numbers: columns to read as float32, empty cells as NaN.
-    """
+    """These columns of a CSV file, compressed or not: text with empty cells as "", and float32 with those as NaN."""
     wanted = [*text, *numbers]
     frame, _ = read_separated(path, ",", encoding_of(path), columns=wanted)
     absent = [name for name in wanted if name not in frame]
@@ -97,20 +86,13 @@ def index_images(folders: Iterable[Path]) -> dict[str, str]:
 
 
 def with_paths(
-    table: LabelTable,
-    names: Sequence[str],
-    found: Mapping[str, str],
-    where: str,
-    missing: Missing,
-    root: Path,
+    table: LabelTable, names: Sequence[str], found: Mapping[str, str], where: str, missing: Missing, root: Path
 ) -> LabelTable:
     """The table with the path of every image.
 
     Args:
-        names: (N) what each image is called in `found`.
-        found: path of each image that is there, by name.
+        names: (N) what each image is called in `found`, which has the path of each that is there.
         where: the places that were searched, for the error.
-        missing: "error" refuses a set of which some images are not there, "drop" goes on without these.
         root: folder of the set, searched for archives that were never unpacked.
     """
     paths = [found.get(name, "") for name in names]
