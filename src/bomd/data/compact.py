@@ -9,9 +9,11 @@ from typing import Any, overload
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pandas.api.types import union_categoricals
 
 CELLS = 1_000_000  # that are text at a time
 TOGETHER = 1 << 12  # texts that are kept as one
+Piece = pd.Categorical | pd.Series  # of a column
 FEW = 1000  # different cells; a column with more, or with hardly any twice, such as ids, stays text
 
 
@@ -20,12 +22,12 @@ def gather(names: Sequence[str], rows: Iterable[Sequence[str]]) -> pd.DataFrame:
 
     A label file has millions of cells and a handful of different ones: 0, 1 and nothing.
     """
-    columns = [_Column() for _ in names]
+    pieces: list[list[Piece]] = [[] for _ in names]
     stream = iter(rows)
-    while piece := list(islice(stream, 1 + CELLS // max(1, len(names)))):
-        for column, cells in zip(columns, zip(*piece, strict=True), strict=True):
-            column.add(cells)
-    joined = {place: column.joined() for place, column in enumerate(columns)}
+    while taken := list(islice(stream, 1 + CELLS // max(1, len(names)))):
+        for column, cells in zip(pieces, zip(*taken, strict=True), strict=True):
+            column.append(_piece(cells))
+    joined = {place: _joined(column) for place, column in enumerate(pieces)}
     return pd.DataFrame(joined, copy=False).set_axis(list(names), axis="columns")
 
 
@@ -62,30 +64,18 @@ class Texts(Sequence[str]):
         return together[ends[row] : ends[row + 1]].decode("utf-8", "surrogatepass")
 
 
-class _Column:
-    """A column that grows: places of its cells among the different ones, or text where these are many."""
+def _piece(cells: Sequence[str]) -> Piece:
+    codes, different = pd.factorize(pd.Series(cells, dtype=object))
+    if len(different) <= FEW and 2 * len(different) <= len(cells) + 1:
+        return pd.Categorical.from_codes(codes.astype(np.int16), pd.Index(different, dtype=str))
+    return pd.Series(list(cells), dtype=str)  # at once: half of the memory of as many texts
 
-    def __init__(self) -> None:
-        self.known: dict[str, int] = {}
-        self.codes: list[NDArray[np.integer[Any]]] = []
-        self.text: list[pd.Series[str]] | None = None
 
-    def add(self, cells: Sequence[str]) -> None:
-        if self.text is None:
-            codes, different = pd.factorize(pd.Series(cells, dtype=object))
-            places = [self.known.setdefault(str(cell), len(self.known)) for cell in different]
-            if len(self.known) <= FEW and 2 * len(different) <= len(cells) + 1:
-                self.codes.append(np.asarray(places, dtype=np.min_scalar_type(len(self.known)))[codes])
-                return
-            words = np.asarray(list(self.known), dtype=object)
-            self.text = [pd.Series(words[codes], dtype=str) for codes in self.codes]
-            self.codes, self.known = [], {}
-        self.text.append(pd.Series(list(cells), dtype=str))  # at once: half of the memory of as many texts
-
-    def joined(self) -> pd.Series[Any]:
-        if self.text is not None:
-            return pd.concat(self.text, ignore_index=True)
-        if not self.codes:
-            return pd.Series([], dtype=str)
-        codes = np.concatenate(self.codes)
-        return pd.Series(pd.Categorical.from_codes(codes.astype(np.int16), pd.Index(list(self.known), dtype=str)))
+def _joined(pieces: list[Piece]) -> pd.Series[Any]:
+    """A column: categorical, or text where its different cells are many."""
+    few = [piece for piece in pieces if isinstance(piece, pd.Categorical)]
+    if few and len(few) == len(pieces):
+        whole = union_categoricals(few)
+        if len(whole.categories) <= FEW:
+            return pd.Series(whole)
+    return pd.concat([pd.Series([], dtype=str), *(pd.Series(piece, dtype=str) for piece in pieces)], ignore_index=True)
