@@ -69,13 +69,12 @@ class Motion:
         return Motion(self.matrix[rows], self.brightness[rows], self.contrast[rows], self.padding)
 
 
-def draw(count: int, kind: str, generator: torch.Generator, *, crop: tuple[float, float] | None = None) -> Motion:
+def draw(count: int, kind: str, generator: torch.Generator) -> Motion:
     """Draw the motion of `count` images, on the CPU.
 
     Args:
         kind: "paper": resized crop and flip; "release": also affine motion and jitter; "light": a mild version
             without jitter, for small images and short runs.
-        crop: Range of the crop's area in place of the kind's own.
 
     The area of the crop is uniform in its range, and the logarithm of its ratio uniform in the part of the
     range that fits into the image. (Drawing both until they fit, as is usual, takes any number of draws.)
@@ -84,10 +83,7 @@ def draw(count: int, kind: str, generator: torch.Generator, *, crop: tuple[float
         raise InputError(f"Unknown augmentation {kind!r}; choose from none, {', '.join(KINDS)}.")
     ranges = KINDS[kind]
     uniform = torch.rand((count, _DRAWS), generator=generator, dtype=torch.float64).unbind(1)
-    low, high = ranges.crop if crop is None else crop
-    if not 0 < low <= high <= 1:
-        raise InputError(f"A crop takes a share of the image above 0 and up to 1, not {low:g} to {high:g}.")
-    area = _between(uniform[0], low, high)
+    area = _between(uniform[0], *ranges.crop)
     narrowest = torch.maximum(area, torch.full_like(area, ranges.ratio[0])).log()
     widest = torch.minimum(1 / area, torch.full_like(area, ranges.ratio[1])).log()
     ratio = (narrowest + uniform[1] * (widest - narrowest)).exp()
