@@ -19,7 +19,7 @@ from bomd.data.label_files import encoding_of
 from bomd.data.records import opened, read_separated
 from bomd.errors import InputError
 from bomd.progress import say
-from bomd.tables import LabelTable
+from bomd.tables import LabelTable, Text
 from bomd.typed import convert
 
 Missing = Literal["error", "drop"]
@@ -74,6 +74,11 @@ def read_csv(path: Path, text: Sequence[str], numbers: Sequence[str] = ()) -> pd
             cell = str(frame[name].to_numpy()[wrong][0])[:80]
             raise InputError(f"Cannot read {path}: {cell!r} in column {name!r} is not a number.")
     return pd.DataFrame({name: frame[name].astype(str) for name in text} | found)
+
+
+def texts(frame: pd.DataFrame, *columns: str) -> list[Text]:
+    """These columns as arrays."""
+    return [frame[name].to_numpy(dtype=np.str_) for name in columns]
 
 
 def index_images(folders: Iterable[Path]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bomd.data.datasets.classes import NIH_NATIVE, ClassList, Drop, narrow
 from bomd.data.datasets.finding_terms import ImageTerms
-from bomd.data.datasets.layout import Missing, check_folder, find_file, index_images, read_csv, with_paths
+from bomd.data.datasets.layout import Missing, check_folder, find_file, index_images, read_csv, texts, with_paths
 from bomd.errors import InputError
 from bomd.tables import LabelTable
 from bomd.typed import convert
@@ -54,18 +54,14 @@ def read(
     frame = read_csv(path, ["Image Index", "Finding Labels", "Patient ID", "View Position"])
     if convert(split, Split, "split") != "all":
         frame = frame[_in_list(frame["Image Index"], split, path, check_folder(lists or root))]
-    index, texts = pd.factorize(frame["Finding Labels"])
-    terms = ImageTerms(tuple(frozenset(text.split("|")) for text in texts), index)
+    index, listed = pd.factorize(frame["Finding Labels"])
+    terms = ImageTerms(tuple(frozenset(text.split("|")) for text in listed), index)
     unknown = sorted(set(terms.count()) - set(NIH_NATIVE))
     if unknown:
         raise InputError(f"{path} has the finding {unknown[0]!r}, which ChestX-ray14 does not have.")
-    native = LabelTable(
-        frame["Image Index"].to_numpy(dtype=np.str_),
-        NIH_NATIVE,
-        terms.positives({name: [name] for name in NIH_NATIVE}),
-        patients=frame["Patient ID"].to_numpy(dtype=np.str_),
-        views=frame["View Position"].to_numpy(dtype=np.str_),
-    )
+    ids, patients, views = texts(frame, "Image Index", "Patient ID", "View Position")
+    values = terms.positives({name: [name] for name in NIH_NATIVE})
+    native = LabelTable(ids, NIH_NATIVE, values, patients=patients, views=views)
     table = narrow(native, classes, drop)
     return add_images(table, root, missing) if images else table
 

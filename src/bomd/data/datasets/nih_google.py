@@ -15,7 +15,7 @@ import pandas as pd
 
 from bomd.data.datasets import nih
 from bomd.data.datasets.classes import CHEXPERT, NIH, ClassList
-from bomd.data.datasets.layout import Missing, check_folder, find_file, read_csv
+from bomd.data.datasets.layout import Missing, check_folder, find_file, read_csv, texts
 from bomd.errors import InputError
 from bomd.tables import LabelTable
 from bomd.typed import convert
@@ -58,13 +58,8 @@ def read(
     wrong = answers[~np.isin(answers, ["YES", "NO"])]
     if len(wrong):
         raise InputError(f"The labels of NIH-Google in {root} have {str(wrong[0])!r}; expected YES or NO.")
-    table = LabelTable(
-        frame["Image Index"].to_numpy(dtype=np.str_),
-        NATIVE,
-        (answers == "YES").astype(np.float32),
-        patients=frame["Patient ID"].to_numpy(dtype=np.str_),
-        views=frame["View Position"].to_numpy(dtype=np.str_),
-    )
+    ids, patients, views = texts(frame, "Image Index", "Patient ID", "View Position")
+    table = LabelTable(ids, NATIVE, (answers == "YES").astype(np.float32), patients=patients, views=views)
     if convert(classes, ClassList, "classes") != "native":
         table = table.align(NIH if classes == "nih" else CHEXPERT)
     return nih.add_images(table, check_folder(images_root or root), missing) if images else table

@@ -15,7 +15,7 @@ import pandas as pd
 
 from bomd.data.datasets.classes import CHEXPERT, NIH, ClassList, narrow
 from bomd.data.datasets.finding_terms import ImageTerms, normalise, terms_behind, whole_terms, with_no_finding
-from bomd.data.datasets.layout import Missing, check_folder, find_file, index_images, read_csv, with_paths
+from bomd.data.datasets.layout import Missing, check_folder, find_file, index_images, read_csv, texts, with_paths
 from bomd.errors import InputError
 from bomd.tables import NO_FINDING, LabelTable, rows_of
 from bomd.typed import convert
@@ -123,13 +123,8 @@ def read(
     terms = _terms(frame, root)
     labels = with_no_finding(terms.positives(TERMS))
     labels[frame["Labels"].isin(NO_LABELS)] = np.nan
-    native = LabelTable(
-        frame["ImageID"].to_numpy(dtype=np.str_),
-        NATIVE,
-        labels,
-        patients=frame["PatientID"].to_numpy(dtype=np.str_),
-        views=frame["Projection"].to_numpy(dtype=np.str_),
-    )
+    ids, patients, projections = texts(frame, "ImageID", "PatientID", "Projection")
+    native = LabelTable(ids, NATIVE, labels, patients=patients, views=projections)
     if convert(others, Others, "others") == "any":
         listed = {"nih": NIH, "chexpert": CHEXPERT, "native": NATIVE}[classes]
         known = frozenset(NOT_FINDINGS).union(*(TERMS[name] for name in listed if name != NO_FINDING))
@@ -160,9 +155,9 @@ def _read_labels(root: Path) -> pd.DataFrame:
 
 def _terms(frame: pd.DataFrame, root: Path) -> ImageTerms:
     """The terms of each image, from lists as Python writes them; each distinct list is read once."""
-    index, texts = pd.factorize(frame["Labels"])
-    wrong = next((text for text in texts if text not in NO_LABELS and not re.fullmatch(r"\[.*\]", text)), None)
+    index, lists = pd.factorize(frame["Labels"])
+    wrong = next((text for text in lists if text not in NO_LABELS and not re.fullmatch(r"\[.*\]", text)), None)
     if wrong is not None:
         raise InputError(f"The label file in {root} has the labels {wrong!r}; expected a list in brackets.")
-    sets = (frozenset(normalise(term) for term in re.findall(r"'([^']*)'", text)) for text in texts)
+    sets = (frozenset(normalise(term) for term in re.findall(r"'([^']*)'", text)) for text in lists)
     return ImageTerms(tuple(sets), index)
