@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bomd.data.datasets import phantom
 from bomd.data.datasets.classes import NIH
+from bomd.data.datasets.phantom import drawing
 from bomd.files import replacing
 
 HOSPITALS = ("north", "south")  # "varied" has every look, and no finding as obvious as the first column
@@ -46,8 +47,8 @@ def _example(hospital: str, finding: int, strength: float, size: int) -> NDArray
     if NIH[finding] == "No Finding":
         chosen = [int(100 * strength)]
     else:
-        chosen = [int(np.abs(phantom.severity(ids, values)[:, finding] - strength).argmin())]
-    return np.asarray(phantom.render_with(ids[chosen], values[chosen], size)[0])
+        chosen = [int(np.abs(drawing.severity(ids, values)[:, finding] - strength).argmin())]
+    return np.asarray(drawing.render_with(ids[chosen], values[chosen], size)[0])
 
 
 def _save(figure: Figure, path: Path) -> None:

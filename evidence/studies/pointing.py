@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from bomd.data.datasets import phantom
+from bomd.data.datasets.phantom import drawing
 from bomd.data.images import read_image
 from bomd.errors import InputError
 from bomd.files import write_text
@@ -61,7 +62,7 @@ def on_phantoms(model: Model, given: argparse.Namespace) -> Iterator[Point]:
     table = phantom.read(split="test", hospital=given.hospital, count=given.count, seed=SEED)
     findings = table.classes[:-1]
     pictures = phantom.render(table.ids, model.size).numpy()
-    changes = phantom.places(table.ids, model.size).numpy()
+    changes = drawing.places(table.ids, model.size).numpy()
     for row in range(len(table)):
         columns = [place for place in np.flatnonzero(table.values[row, :-1]) if findings[place] in model.classes]
         if not columns:

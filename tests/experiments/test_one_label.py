@@ -45,12 +45,13 @@ def recipe(method: str = "bce", **others: object) -> Config:
 
 def test_the_phantom_is_labelled_with_its_strongest_finding() -> None:
     from bomd.data.datasets import phantom
+    from bomd.data.datasets.phantom import drawing
 
     several, one = phantom.read(count=60), phantom.read(count=60, one_finding=True)
     assert (one.values.sum(axis=1) == 1).all()
     assert (several.values.sum(axis=1) > 1).any()
     assert (several.values[one.values == 1] == 1).all()
-    strength = phantom.severity(one.ids)
+    strength = drawing.severity(one.ids)
     ill = one.values[:, -1] == 0
     np.testing.assert_array_equal(strength[ill].argmax(axis=1), one.values[ill].argmax(axis=1))
 

@@ -13,6 +13,7 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 
 from bomd.data.datasets import phantom
+from bomd.data.datasets.phantom import drawing
 from bomd.errors import InputError
 from bomd.learn.learner import prepare
 from bomd.models import heatmap
@@ -149,7 +150,7 @@ def test_hot_where_a_finding_was_planted() -> None:
         ids = phantom.read(split=split, count=count, seed=5).ids
         labels = np.zeros((2, count, 14), dtype=np.float32)
         labels[1, :, column] = 1
-        return torch.stack([phantom.render_with(ids, values, 64) for values in labels])
+        return torch.stack([drawing.render_with(ids, values, 64) for values in labels])
 
     network = build("small", 1, seed=0).train()
     optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3)

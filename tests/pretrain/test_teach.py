@@ -9,6 +9,7 @@ import torch
 from bomd.config import FitSettings
 from bomd.data.datasets import phantom
 from bomd.data.datasets.classes import NIH
+from bomd.data.datasets.phantom import drawing
 from bomd.learn.engine import Batch
 from bomd.pretrain.teach import FINDINGS, GRID, PhantomLearner, cells, lessons, patients
 
@@ -67,7 +68,7 @@ def test_the_loss_is_the_sum_of_its_parts() -> None:
 def test_places_are_where_a_finding_was_drawn() -> None:
     """Taking one finding away changes the picture there and nowhere else; devices stay."""
     table = patients(HOSPITALS, 60, "train", seed=2)
-    changes = phantom.places(table.ids, 32).numpy()
+    changes = drawing.places(table.ids, 32).numpy()
     whole = phantom.render(table.ids, 32).numpy().astype(int)
     present = table.values[:, :-1] > 0
     assert np.array_equal(changes.any(axis=(2, 3)), present)
@@ -78,7 +79,7 @@ def test_places_are_where_a_finding_was_drawn() -> None:
                 continue  # without these, patients may also lose a device
             values = table.values[row : row + 1].copy()
             values[0, column] = 0
-            without = phantom.render_with(table.ids[row : row + 1], values, 32).numpy().astype(int)
+            without = drawing.render_with(table.ids[row : row + 1], values, 32).numpy().astype(int)
             assert np.array_equal(changes[row, column], np.abs(whole[row] - without[0]))
             tried += 1
     assert tried >= 6

@@ -13,6 +13,7 @@ from torch import Tensor
 from bomd import progress
 from bomd.data.datasets import phantom
 from bomd.data.datasets.classes import NIH
+from bomd.data.datasets.phantom import drawing
 from bomd.learn.engine import Batch, Learner
 from bomd.methods.base import masked_cross_entropy
 from bomd.networks.backbone import Network
@@ -71,7 +72,7 @@ def lessons(table: LabelTable, targets: Sequence[str], device: torch.device) -> 
     """(N, outputs) what `PhantomLearner` learns, in its order."""
     parts = [table.values]
     for target in targets:
-        parts.append(phantom.severity(table.ids) if target == "severity" else _places(table.ids, device))
+        parts.append(drawing.severity(table.ids) if target == "severity" else _places(table.ids, device))
     return np.concatenate(parts, axis=1).astype(np.float32, copy=False)
 
 
@@ -81,13 +82,13 @@ def _places(ids: Text, device: torch.device) -> NDArray[np.float32]:
     with progress.bar("Where findings lie", len(ids)) as advance:
         for start in range(0, len(ids), _AT_ONCE):
             part = ids[start : start + _AT_ONCE]
-            found.append(cells(phantom.places(part, PLACED, device)).cpu().numpy())
+            found.append(cells(drawing.places(part, PLACED, device)).cpu().numpy())
             advance(len(part))
     return np.concatenate(found)
 
 
 def cells(changes: Tensor) -> Tensor:
-    """(N, 13 x cells) float32 of 0 and 1 from (N, 13, H, W) changes as `phantom.places` gives them."""
+    """(N, 13 x cells) float32 of 0 and 1 from (N, 13, H, W) changes as `phantom.drawing.places` gives them."""
     largest = changes.flatten(2).amax(2).float()[..., None, None]
     strongest = F.adaptive_max_pool2d(changes.float(), GRID)
     return ((strongest >= THERE * largest) & (largest > 0)).float().flatten(1)

@@ -163,7 +163,7 @@ def test_wrong_images_are_refused():
     with pytest.raises(InputError, match="at least 16"):
         phantom.render(["north-s0-p000000-1"], 8)
     with pytest.raises(InputError, match="shape"):
-        phantom.render_with(["north-s0-p000000-1"], np.zeros((1, 13), dtype=np.float32), 64)
+        drawing.render_with(["north-s0-p000000-1"], np.zeros((1, 13), dtype=np.float32), 64)
 
 
 # --- random numbers and shapes ----------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def test_lungs_are_darker_than_heart_and_belly(north):
 def test_images_of_a_patient_resemble_each_other(north):
     chosen = _numbers_of_pairs(north, 60)
     empty = np.zeros((len(chosen), 14), dtype=np.float32)
-    drawn = phantom.render_with(north.ids[chosen], empty, 32).float()
+    drawn = drawing.render_with(north.ids[chosen], empty, 32).float()
     inner = drawn[:, 4:28, 4:28].flatten(1)
     inner = (inner - inner.mean(1, keepdim=True)) / inner.std(1, keepdim=True)  # exposure is not anatomy
     distance = torch.cdist(inner, inner)
@@ -292,7 +292,7 @@ def test_varied_images_are_each_from_a_hospital_of_their_own(north):
     """Brightness differs more, findings are more frequent and subtler, and some images lie or are inverted."""
     varied = phantom.read(hospital="varied", count=600)
     assert (varied.values[:, :-1].mean(0) > north.values[:, :-1].mean(0)).all()
-    severe, usual = phantom.severity(varied.ids), phantom.severity(north.ids[:2000])
+    severe, usual = drawing.severity(varied.ids), drawing.severity(north.ids[:2000])
     assert severe[severe > 0].mean() < usual[usual > 0].mean() - 0.05
     draws = Draws(identify(varied.ids).patients, identify(varied.ids).images, torch.device("cpu"))
     turned, inverted = (draws.chance(name, share) for name, share in (("lying", 0.03), ("inverted", 0.08)))
@@ -343,8 +343,8 @@ def _with_and_without(name: str, count: int = 80) -> tuple[torch.Tensor, np.ndar
     with_it = without.copy()
     with_it[:, -1] = 0
     with_it[:, FINDINGS.index(name)] = 1
-    change = phantom.render_with(ids, with_it, 64).float() - phantom.render_with(ids, without, 64).float()
-    return change, phantom.severity(ids, with_it)[:, FINDINGS.index(name)]
+    change = drawing.render_with(ids, with_it, 64).float() - drawing.render_with(ids, without, 64).float()
+    return change, drawing.severity(ids, with_it)[:, FINDINGS.index(name)]
 
 
 @pytest.mark.parametrize("name", FINDINGS)
@@ -397,7 +397,7 @@ def test_edema_is_on_both_sides_and_a_pneumothorax_on_one():
 
 
 def test_severity_is_zero_exactly_where_a_finding_is_absent(north):
-    drawn = phantom.severity(north.ids[:500])
+    drawn = drawing.severity(north.ids[:500])
     assert drawn.shape == (500, 13)
     assert ((drawn > 0) == (north.values[:500, :-1] == 1)).all()
 

@@ -7,23 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bomd.data.datasets.classes import NIH
-from bomd.data.datasets.phantom.hospitals import HOSPITALS, check_known
+from bomd.data.datasets.phantom.hospitals import check_known
 from bomd.errors import InputError
 from bomd.tables import LabelTable
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-
-    from bomd.data.datasets.phantom.drawing import places, render_with, severity
-
-__all__ = ["HOSPITALS", "places", "read", "render", "render_with", "severity"]
 
 TEST_EVERY = 5  # every fifth patient belongs to the test split
 _SPLITS = ("train", "test")
@@ -89,11 +85,3 @@ def render(ids: Sequence[str] | NDArray[np.str_], size: int, device: str | torch
     from bomd.data.datasets.phantom import drawing
 
     return drawing.render_with(ids, None, size, device)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in ("places", "render_with", "severity"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from bomd.data.datasets.phantom import drawing
-
-    return getattr(drawing, name)
