@@ -21,6 +21,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 
@@ -61,7 +62,7 @@ class Chunk:
     original_sizes: NDArray[np.int32]  # (n, 2) height and width in the file
     broken: dict[int, str]  # why an image cannot be used, by its row in the chunk
 
-    @property
+    @cached_property
     def checksums(self) -> list[int]:
         """CRC-32 of each image."""
         return [zlib.crc32(image) for image in self.pixels]

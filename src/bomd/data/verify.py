@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Group, RenderableType
@@ -137,7 +138,12 @@ def verify_tables(
     checks = [Check("labels", filled, f"images labelled: {rows or 'none'}")]
     checks += [_shared("ids", {split: table.ids for split, table in tables.items()}, "none is in more than one split")]
     checks += [_patients(tables), _contradictions(tables), _unlabelled(tables)]
-    counts = _counts(tables, declared or {})
+    declared = declared or {}
+    counts = [
+        Count(split, name, int((table.values[:, column] >= 0.5).sum()), declared.get(split, {}).get(name))
+        for split, table in tables.items()
+        for column, name in enumerate(table.classes)
+    ]
     if declared:
         checks.append(_against_declared(tables, counts, declared))
     return Verification((*checks, *_files(tables, deep, workers)), tuple(counts))
@@ -190,14 +196,6 @@ def _unlabelled(tables: Mapping[str, LabelTable]) -> Check:
     negative = sum(int((table.values == 0).all(axis=1).sum()) for table in tables.values())
     remark = f"every row has a label; {negative:,} are negative for every class"
     return _check("unlabelled", wrong, "have no label at all", remark)
-
-
-def _counts(tables: Mapping[str, LabelTable], declared: Mapping[str, Mapping[str, int]]) -> list[Count]:
-    return [
-        Count(split, name, int((table.values[:, column] >= 0.5).sum()), declared.get(split, {}).get(name))
-        for split, table in tables.items()
-        for column, name in enumerate(table.classes)
-    ]
 
 
 def _against_declared(
@@ -320,15 +318,15 @@ def _copies(
     was filed twice with the same labels is in the published sets and does no harm; one that belongs to two patients or
     splits or has two opinions about its labels does.
     """
-    alike: defaultdict[tuple[int, int], dict[str, int]] = defaultdict(dict)
-    for row, (path, length, checksum) in enumerate(zip(paths, lengths, checksums, strict=True)):
-        alike[int(length), int(checksum)][str(path)] = row
-    same: defaultdict[bytes, list[int]] = defaultdict(list)
-    for row in sorted(row for group in alike.values() if len(group) > 1 for row in group.values()):
-        with Path(str(paths[row])).open("rb") as stream:
-            same[hashlib.file_digest(stream, "sha256").digest()].append(row)
-    groups = [group for group in same.values() if len(group) > 1]
-    harmful = [" = ".join(paths[group].tolist()) for group in groups if len({owners[row] for row in group}) > 1]
+    files = pd.DataFrame({"path": paths, "length": lengths, "checksum": checksums, "owner": owners})
+    files = files.drop_duplicates("path", keep="last")
+    files = files[files.duplicated(["length", "checksum"], keep=False)]
+    digests = []
+    for path in files["path"]:
+        with Path(path).open("rb") as stream:
+            digests.append(hashlib.file_digest(stream, "sha256").hexdigest())
+    groups = [group for _, group in files.assign(digest=digests).groupby("digest", sort=False) if len(group) > 1]
+    harmful = [" = ".join(group["path"]) for group in groups if group["owner"].nunique() > 1]
     fault = "groups of files are the same byte by byte in spite of another patient, split or label"
     harmless = f"{len(groups) - len(harmful):,} images of a patient are filed twice with the same labels"
     return _check("copies", harmful, fault, harmless if groups else "no two files are the same")

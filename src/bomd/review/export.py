@@ -14,7 +14,7 @@ from bomd.audits import kept
 from bomd.audits.columns import joined
 from bomd.audits.rewrite import as_decided, rewrite
 from bomd.data.cells import csv_text
-from bomd.data.datasets.corrected import DETAILS, Corrections, details_beside, details_text, read_details
+from bomd.data.datasets.corrected import DETAILS, Corrections, details_beside, read_details
 from bomd.errors import InputError
 from bomd.experiments.records import load_record, patients_of
 from bomd.files import write_text
@@ -143,7 +143,7 @@ def as_details(reviewed: Reviewed, earlier: Path | None = None) -> str:
             elif labels.confirmed[row, column]:
                 kept_line = before.get((image, name))
                 lines.append(kept_line or [image, name, "", new[column], "", "", "0"])
-    return details_text(lines)
+    return csv_text([DETAILS, *lines])
 
 
 def write_reviewed(run: Path, path: Path | None = None) -> tuple[Reviewed, Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bomd.data.cells import csv_text, numbers_of, original
+from bomd.data.cells import numbers_of, original
 from bomd.data.label_files import read_cells, read_table
 from bomd.errors import InputError
 from bomd.tables import Floats, LabelTable, Text, rows_of
@@ -119,11 +119,6 @@ def read_details(path: Path) -> pd.DataFrame:
     if absent:
         raise InputError(f"{path} has no column {absent[0]!r}: write it anew with `bomd decisions`.")
     return frame
-
-
-def details_text(lines: Iterable[Sequence[str]]) -> str:
-    """A file of details, from cells in the order of `DETAILS`."""
-    return csv_text([DETAILS, *lines])
 
 
 def _from_columns(frame: pd.DataFrame, table: LabelTable, path: Path) -> tuple[Floats, NDArray[np.bool_]]:
