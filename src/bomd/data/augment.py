@@ -72,12 +72,10 @@ class Motion:
 def draw(count: int, kind: str, generator: torch.Generator) -> Motion:
     """Draw the motion of `count` images, on the CPU.
 
-    Args:
-        kind: "paper": resized crop and flip; "release": also affine motion and jitter; "light": a mild version
-            without jitter, for small images and short runs.
-
-    The area of the crop is uniform in its range, and the logarithm of its ratio uniform in the part of the
-    range that fits into the image. (Drawing both until they fit, as is usual, takes any number of draws.)
+    "paper" is a resized crop and a flip, "release" also affine motion and jitter, "light" a mild version without
+    jitter, for small images and short runs. The area of the crop is uniform in its range, the logarithm of its ratio
+    uniform in the part of the range that fits into the image. (Drawing both until they fit, as is usual, takes any
+    number of draws.)
     """
     if kind not in KINDS:
         raise InputError(f"Unknown augmentation {kind!r}; choose from none, {', '.join(KINDS)}.")

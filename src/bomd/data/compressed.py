@@ -35,11 +35,7 @@ _PLAIN = b"\0" * 128 + b"DICM\x02\x00\x10\x00UI\x14\x001.2.840.10008.1.2.1\0"
 
 
 def inflated(stream: BinaryIO) -> BinaryIO:
-    """The same DICOM file, from its start, as one that is not deflated.
-
-    Raises:
-        ValueError: It inflates to more than a picture of the size that its header gives, or is cut short.
-    """
+    """The same DICOM file as one that is not deflated, unless that is more than a picture of the size in its header."""
     start = stream.tell()
     read_preamble(stream, force=False)
     meta = read_dataset(stream, False, True, stop_when=lambda tag, vr, length: tag.group != 2)

@@ -48,15 +48,8 @@ def read_dicom(path: Path, content: bytes | None = None) -> Pixels:
     3. MONOCHROME1 is inverted, so that bone is white. The presentation shape says the same a second time
        (the standard couples them) and is not applied.
 
-    Colour, as in screen captures, becomes luma. Every transfer syntax that pydicom and its plugins decode
-    works.
-
-    Args:
-        content: What is in it, where it has been read already.
-
-    Raises:
-        InputError: It is missing, not DICOM, truncated, has several frames or no picture, claims to be larger than
-            it is, or no decoder for its transfer syntax is installed; file and transfer syntax are named.
+    Colour, as in screen captures, becomes luma. Every transfer syntax that pydicom and its plugins decode works. Errors
+    name the file and its transfer syntax. `content` is what is in the file, where it has been read already.
     """
     path = Path(path)
     with warnings.catch_warnings():

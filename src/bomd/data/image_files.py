@@ -33,9 +33,6 @@ def find_images(places: Sequence[Path]) -> FoundImages:
 
     An image is known by its suffix, or as DICOM by its content: archives write files without one. Linked folders are
     not entered. Files that are named directly are taken whatever they are called.
-
-    Raises:
-        InputError: A place does not exist, or a folder holds no image.
     """
     images: dict[str, None] = {}
     others: dict[str, None] = {}
@@ -84,11 +81,7 @@ class ImageIndex:
         return name.replace("\\", "/").rpartition("/")[2] in self._by_name
 
     def find(self, name: str) -> str | None:
-        """The file of that name, or None; a name with folders in it must be the whole path under the folder.
-
-        Raises:
-            InputError: The name leads out of the folder, or several files have it.
-        """
+        """The file of that name, or None; a name with folders in it must be the whole path under the folder."""
         wanted = name.replace("\\", "/")
         if ".." in wanted.split("/") or (wanted.startswith("/") and not wanted.startswith(self._above)):
             raise InputError(f"{name[:100]!r} lies outside the images folder {self.folder}; pass the right folder.")

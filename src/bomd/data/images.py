@@ -80,11 +80,8 @@ def read_image(path: Path, *, colour: bool = False) -> Pixels:
     - An EXIF rotation is applied.
     - DICOM (by suffix or by its marker at byte 128) is left to `bomd.data.dicom`.
 
-    What it is inside decides, not the suffix, except that `.dcm` is always DICOM.
-
-    Raises:
-        InputError: The file is missing, empty, truncated, of another kind, unreasonably large or larger than the
-            memory; it is named.
+    What it is inside decides, not the suffix, except that `.dcm` is always DICOM. One that cannot be read, or is
+    unreasonably large, is an error that names it.
     """
     path = Path(path)
     try:
@@ -153,15 +150,9 @@ def with_colour(pixels: Pixels, colour: bool) -> Pixels:
 def read_chunks(
     paths: NDArray[np.str_], size: int, starts: Sequence[int], step: int, workers: int, *, colour: bool = False
 ) -> Generator[Chunk]:
-    """Decode many images in parallel, with every process busy and few chunks waiting in memory.
+    """Decode many images in parallel, with every process busy and few chunks waiting in memory; one worker is this one.
 
-    Args:
-        size: Side of the squares they are resized to.
-        starts: First positions of the chunks to read.
-        workers: Processes; 1 decodes in this one.
-
-    Yields:
-        The chunks, in the order in which they are done; unreadable images are listed in them.
+    The chunks that begin at these places come in the order in which they are done, with unreadable images listed.
     """
     if workers == 1 or len(starts) < 2:
         for start in starts:

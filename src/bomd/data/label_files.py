@@ -42,11 +42,7 @@ def read_verbatim(file: Path) -> tuple[pd.DataFrame, Records]:
 
 
 def read_cells(file: Path, *, least: int = 1) -> pd.DataFrame:
-    """All columns of a file as text; a blank is "".
-
-    Args:
-        least: Rows that it must have.
-    """
+    """All columns of a file, which has at least so many rows, as text; a blank is ""."""
     return understood(_read(file)[0], str(file), least)
 
 

@@ -17,14 +17,9 @@ EXPECTED = 3.0  # images with two findings that chance would have to bring about
 def with_kind(table: LabelTable, labels: Labels = "auto", where: str = "The labels") -> LabelTable:
     """The table marked as one with a single label per image, or not.
 
-    Args:
-        table: Labels as read.
-        labels: "single" or "multi" decides; "auto" takes them for single where every image has exactly one positive
-            label, no label is unknown or a probability, and that is not to be expected of findings that come by chance.
-        where: Names the table in errors.
-
-    Raises:
-        InputError: It is said to be "single", and an image has several positive labels or a probability.
+    "single" or "multi" decides, and is refused where an image has several positive labels or a probability; "auto"
+    takes them for single where every image has exactly one positive label, no label is unknown or a probability, and
+    that is not to be expected of findings that come by chance. `where` names the table in errors.
     """
     if labels == "multi" or (labels == "auto" and not _looks_exclusive(table)):
         return replace(table, exclusive=False)

@@ -86,10 +86,8 @@ def join(
 ) -> Store:
     """Make one store of all shards; arguments as for `pack`.
 
-    Every pixel is compared with its checksum, and every source file with what it was when it was packed.
-
-    Raises:
-        InputError: A shard is missing, unfinished, of other images or damaged; all of them are named.
+    Every pixel is compared with its checksum, and every source file with what it was when it was packed. Shards that
+    are missing, unfinished, of other images or damaged are all named in one error.
     """
     count = _count(directory)
     whole = wanted(table, size, render, colour)

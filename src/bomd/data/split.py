@@ -20,12 +20,10 @@ def split_by_patient(table: LabelTable, fraction: float, seed: int) -> tuple[Row
     class's share nearer to the fraction. Patients without any positive come last and even out the number of
     images. The result depends on ids, patients, labels and seed, not on the order of the rows.
 
-    Args:
-        table: NaN counts as no label, a soft label by its value. Where patients are unknown every image is its own.
-        fraction: Share to hold out, 0 <= fraction < 1; 0 holds out nothing.
+    NaN counts as no label, a soft label by its value. Where patients are unknown every image is its own.
 
     Returns:
-        Rows that are kept and rows that are held out, both ascending.
+        Rows that are kept and rows that are held out, both ascending; fraction 0 holds out nothing.
     """
     if not 0 <= fraction < 1:
         raise InputError(f"Cannot hold out a fraction of {fraction:g}: it must be at least 0 and below 1.")

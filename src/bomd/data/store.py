@@ -167,12 +167,8 @@ def open_store(directory: Path, *, deep: bool = False, expected: str | None = No
     """Open a finished store after checking that it is whole.
 
     Args:
-        directory: Where `pack` put it.
         deep: Compare the checksum of every image instead of a few.
         expected: The fingerprint that it had when it was last used.
-
-    Raises:
-        InputError: It is missing, unfinished, of another format, or its bytes are not those that were packed.
     """
     directory = Path(directory)
     if not (directory / FACTS).exists():

@@ -185,11 +185,7 @@ def describe(
 def understand(frame: pd.DataFrame, file: Path, index: ImageIndex, columns: Columns = NOTHING_SAID) -> Layout:
     """What the columns of a table are, given that it and the folder of its images were read.
 
-    Args:
-        frame: Its columns as text.
-        file: Where it stands, or a word for it, for those who read errors.
-        index: The images.
-        columns: What is said about them.
+    `file` is where it stands, or a word for it, for those who read errors.
     """
     classes, id_column, label_column = columns.classes, columns.id_column, columns.label_column
     patient_column, split_column, delimiter = columns.patient_column, columns.split_column, columns.delimiter

@@ -68,11 +68,9 @@ def places(ids: Sequence[str] | NDArray[np.str_], size: int, device: str | torch
 def _in_pieces(
     patients: _Patients, values: NDArray[np.float32], chosen: NDArray[np.intp], size: int, device: torch.device
 ) -> Iterator[tuple[NDArray[np.intp], Tensor]]:
-    """Draw the chosen rows, those of one hospital at a time and as many at once as the device likes best.
+    """Draw the chosen rows with (N, 14) labels, those of one hospital at a time and as many as the device likes best.
 
-    Args:
-        patients: Who they are; their labels decide which devices they wear.
-        values: (N, 14) labels to draw.
+    The patients' own labels decide which devices they wear.
     """
     identity = patients.identity
 

@@ -17,9 +17,7 @@ class Hospital:
     What is not said is as in a teaching hospital with digital detectors, whose patients are those of NIH.
     """
 
-    shift: tuple[float, ...] = (
-        0.0,
-    ) * 14  # of the normal number of each finding and the AP view: above 0, more frequent
+    shift: tuple[float, ...] = (0.0,) * 14  # of the normal numbers of findings and AP view: above 0, more frequent
     tilt: Range = (-0.06, 0.06)  # how far patients lean, in radians
     zoom: Range = (1.02, 1.28)  # how large the chest appears
     exposure: Range = (-0.04, 0.06)  # added to the density before the tone curve
