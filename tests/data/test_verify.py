@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
+from bomd.data import verify as module
 from bomd.data.datasets import nih
 from bomd.data.verify import SAMPLE, Check, Verification, verify, verify_tables
 from bomd.errors import InputError
@@ -64,7 +65,7 @@ def test_sound_set_passes_and_is_counted(sound: Tables, deep: bool) -> None:
         "train": {"Mass": 2, "Nodule": 2, NO_FINDING: 2, "images": 6, "patients": 4},
         "test": {"Mass": 2, "images": 4, "patients": 2},
     }
-    verification = verify_tables(sound, declared=declared, deep=deep, workers=1)
+    verification = verify_tables(sound, declared=declared, deep=deep)
     assert verification.ok, verification.checks
     counts = {(count.split, count.class_name): count.positives for count in verification.counts}
     assert counts["train", "Mass"] == counts["train", NO_FINDING] == counts["test", "Mass"] == 2
@@ -101,7 +102,7 @@ def test_only_the_first_offenders_are_printed_but_all_are_kept(sound: Tables) ->
 @pytest.mark.parametrize("deep", [False, True])
 def test_empty_file_is_named(sound: Tables, deep: bool) -> None:
     Path(sound["test"].paths[3]).write_bytes(b"")
-    check = found(verify_tables(sound, deep=deep, workers=1), "empty")
+    check = found(verify_tables(sound, deep=deep), "empty")
     assert check.offenders == (sound["test"].paths[3],)
 
 
@@ -132,7 +133,7 @@ def test_same_names_in_a_folder_per_study_are_no_fault(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"<html>not found</html>", b"\x89PNG\r\n\x1a\n", bytes(4000)])
 def test_file_that_is_no_image_is_named(sound: Tables, deep: bool, content: bytes) -> None:
     Path(sound["test"].paths[0]).write_bytes(content)
-    check = found(verify_tables(sound, deep=deep, workers=1), "readable")
+    check = found(verify_tables(sound, deep=deep), "readable")
     assert "test0.png" in check.message
 
 
@@ -142,13 +143,13 @@ def test_truncated_image_is_found_by_decoding_alone(sound: Tables) -> None:
     quick = verify_tables(sound)
     assert quick.ok
     assert "headers of 10 of 10" in next(check for check in quick.checks if check.name == "readable").message
-    check = found(verify_tables(sound, deep=True, workers=1), "readable")
+    check = found(verify_tables(sound, deep=True), "readable")
     assert len(check.offenders) == 1
     assert "train4.png" in check.offenders[0]
 
 
 @pytest.mark.slow
-def test_processes_find_what_one_finds(sound: Tables, tmp_path: Path) -> None:
+def test_processes_find_what_one_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = [f"many{row}.png" for row in range(100)]
     for row, name in enumerate(ids):
         write_png(tmp_path / "many" / name, 1000 + row)
@@ -157,8 +158,11 @@ def test_processes_find_what_one_finds(sound: Tables, tmp_path: Path) -> None:
         path.write_bytes(path.read_bytes()[:-60])
     paths = np.array([str(tmp_path / "many" / name) for name in ids])
     tables = {"train": LabelTable(np.array(ids), ("Mass",), np.ones((100, 1)), paths=paths)}
-    several = verify_tables(tables, deep=True, workers=2)
-    assert several == verify_tables(tables, deep=True, workers=1)
+    monkeypatch.setattr(module, "cores", lambda: 1)
+    alone = verify_tables(tables, deep=True)
+    monkeypatch.setattr(module, "cores", lambda: 2)
+    several = verify_tables(tables, deep=True)
+    assert several == alone
     assert [name in several.checks[-2].message for name in ("many7.png", "many99.png")] == [True, True]
 
 
@@ -186,7 +190,7 @@ def test_dicom_is_checked_too(sound: Tables, tmp_path: Path, deep: bool) -> None
     paths[1] = str(broken)
     (tmp_path / "test" / "test1.png").unlink()
     tables = {**sound, "test": replace(sound["test"], paths=paths)}
-    assert "test1.dcm" in found(verify_tables(tables, deep=deep, workers=1), "readable").message
+    assert "test1.dcm" in found(verify_tables(tables, deep=deep), "readable").message
 
 
 # Copies
@@ -207,7 +211,7 @@ def copy(tables: Tables, source: tuple[str, int], target: tuple[str, int]) -> No
 def test_harmful_copy_is_named(sound: Tables, source: tuple[str, int], target: tuple[str, int]) -> None:
     copy(sound, source, target)
     assert verify_tables(sound).ok  # bytes are compared only when asked
-    check = found(verify_tables(sound, deep=True, workers=1), "copies")
+    check = found(verify_tables(sound, deep=True), "copies")
     names = {str(sound[split].paths[row]) for split, row in (source, target)}
     assert set(check.offenders[0].split(" = ")) == names
 
@@ -217,7 +221,7 @@ def test_image_of_a_patient_that_was_filed_twice_is_counted_but_no_fault(sound: 
     values = sound["train"].values.copy()
     values[4] = values[3]
     tables = {**sound, "train": sound["train"].replace(values)}
-    verification = verify_tables(tables, deep=True, workers=1)
+    verification = verify_tables(tables, deep=True)
     assert verification.ok
     assert "1 images of a patient" in verification.checks[-1].message
 
@@ -232,7 +236,7 @@ def test_same_picture_in_different_bytes_is_no_copy(sound: Tables, tmp_path: Pat
         Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(tmp_path / "train" / name, pnginfo=info)
     lengths = {(tmp_path / "train" / name).stat().st_size for name in ("train0.png", "train3.png")}
     assert len(lengths) == 1
-    assert verify_tables(sound, deep=True, workers=1).ok
+    assert verify_tables(sound, deep=True).ok
 
 
 # Labels
@@ -381,7 +385,7 @@ def test_nih_as_downloaded_passes_with_its_own_columns(tmp_path: Path) -> None:
     fake_nih(tmp_path / "nih", NIH_ROWS)
     declared = {"train": {"Consolidation": 1, "Mass": 1, "images": 2}, "test": {"Edema": 1, NO_FINDING: 1}}
     for deep in (False, True):
-        assert verify(nih.read, tmp_path / "nih", splits=BOTH, declared=declared, deep=deep, workers=1).ok
+        assert verify(nih.read, tmp_path / "nih", splits=BOTH, declared=declared, deep=deep).ok
     narrowed = verify(nih.read, tmp_path / "nih", splits=BOTH, classes="nih")
     assert "train 1, test 2" in narrowed.checks[0].message
 

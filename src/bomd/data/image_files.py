@@ -68,7 +68,6 @@ class ImageIndex:
         self._above = f"{folder.as_posix()}/"
         self._by_path: dict[str, str] = {}
         self._by_name: dict[str, list[str]] = {}
-        self._folded: dict[str, str] | None = None
         for path in self.paths:
             relative = self._below(path)
             stem, dot, _ = relative.rpartition(".")
@@ -95,10 +94,9 @@ class ImageIndex:
 
     def hint(self, absent: Sequence[str]) -> str:
         """What to do about names without a file, where files are there whose names differ in upper and lower case."""
-        if self._folded is None:
-            self._folded = {name.casefold(): name for name in (*self._by_path, *self._by_name)}
-        alike = {name: self._folded.get(self._below(name.replace("\\", "/")).casefold()) for name in absent}
-        found = [(name, other) for name, other in alike.items() if other is not None]
+        folded = {name.casefold(): name for name in (*self._by_path, *self._by_name)}
+        alike = ((name, folded.get(self._below(name.replace("\\", "/")).casefold())) for name in absent)
+        found = [(name, other) for name, other in alike if other is not None]
         if not found:
             return ""
         return (

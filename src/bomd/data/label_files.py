@@ -133,21 +133,20 @@ def guess_in_words(file: Path) -> str:
     return " (not UTF-8, so read as Windows-1252: save it as UTF-8 if names look wrong)" if guessed else ""
 
 
-def separator_of(file: Path, encoding: str | None = None) -> str:
+def separator_of(file: Path, encoding: str) -> str:
     """What stands between the columns: the sign that cuts the header into most pieces."""
     try:
-        with file.open(encoding=encoding or encoding_of(file), newline="") as stream:
+        with file.open(encoding=encoding, newline="") as stream:
             head = stream.readline(_PIECE)
+        pieces = {sign: next(csv.reader([head.rstrip("\r\n")], delimiter=sign)) for sign in ",\t;|"}
     except OSError as error:
         raise InputError(f"Cannot read {file}: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{file} is no text in UTF-8: {SAVE}.") from error
-    if not head.strip():
-        raise InputError(f"{file} is empty.")
-    try:
-        pieces = {sign: next(csv.reader([head.rstrip("\r\n")], delimiter=sign)) for sign in ",\t;|"}
     except csv.Error as error:
         raise InputError(f"{file} does not start with the names of columns: {error}.") from error
+    if not head.strip():
+        raise InputError(f"{file} is empty.")
     separator = max(pieces, key=lambda sign: len(pieces[sign]))
     names = [name.strip() for name in pieces[separator] if name.strip()]
     if not names:

@@ -10,13 +10,16 @@ import zlib
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
+from pandas.api.types import union_categoricals
 
 from bomd.data.cells import csv_line, harmless
-from bomd.data.compact import Texts, gather
 from bomd.errors import InputError
 
 UTF_8 = "utf-8-sig"
@@ -25,13 +28,44 @@ LONGEST = 1 << 24  # signs of a cell; more than that is the rest of a file after
 SAVE = "save it as CSV in UTF-8"
 _UNCLOSED = "a quotation mark is never closed"
 
+CELLS = 1_000_000  # that are text at a time
+TOGETHER = 1 << 12  # texts that are kept as one
+Piece = pd.Categorical | pd.Series  # of a column
+FEW = 1000  # different cells; a column with more, or with hardly any twice, such as ids, stays text
+
+
+class Texts:
+    """Many texts, to be gone through, end to end: each as an object of its own takes half a hundred bytes more."""
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self._blocks: list[tuple[bytes, NDArray[np.int64]]] = []  # of TOGETHER texts each, and where each of them ends
+        self._last: list[str] = []
+        for text in texts:
+            self.append(text)
+
+    def append(self, text: str) -> None:
+        self._last.append(text)
+        if len(self._last) == TOGETHER:
+            encoded = [text.encode("utf-8", "surrogatepass") for text in self._last]
+            self._blocks.append((b"".join(encoded), np.cumsum([0, *map(len, encoded)])))
+            self._last = []
+
+    def __len__(self) -> int:
+        return TOGETHER * len(self._blocks) + len(self._last)
+
+    def __iter__(self) -> Iterator[str]:
+        for together, ends in self._blocks:
+            for start, end in pairwise(ends.tolist()):
+                yield together[start:end].decode("utf-8", "surrogatepass")
+        yield from self._last
+
 
 @dataclass(frozen=True, eq=False)
 class Records:
     """A separated file as text."""
 
     header: str  # the first record as it stands in the file, without its line end
-    rows: Sequence[str] = field(repr=False)  # all other records that are not blank, likewise
+    rows: Texts = field(repr=False)  # all other records that are not blank, likewise
     width: int  # cells of the header
     widths: Sequence[int] = field(repr=False)  # cells of each row
     separator: str
@@ -162,3 +196,34 @@ def _is_open(record: str, separator: str) -> bool:
     except csv.Error as error:
         return "unexpected end" in str(error)
     return False
+
+
+def gather(names: Sequence[str], rows: Iterable[Sequence[str]]) -> pd.DataFrame:
+    """Rows of text as columns; one of few different cells is categorical, a byte or two for each.
+
+    A label file has millions of cells and a handful of different ones: 0, 1 and nothing.
+    """
+    pieces: list[list[Piece]] = [[] for _ in names]
+    stream = iter(rows)
+    while taken := list(islice(stream, 1 + CELLS // max(1, len(names)))):
+        for column, cells in zip(pieces, zip(*taken, strict=True), strict=True):
+            column.append(_piece(cells))
+    joined = {place: _joined(column) for place, column in enumerate(pieces)}
+    return pd.DataFrame(joined, copy=False).set_axis(list(names), axis="columns")
+
+
+def _piece(cells: Sequence[str]) -> Piece:
+    codes, different = pd.factorize(pd.Series(cells, dtype=object))
+    if len(different) <= FEW and 2 * len(different) <= len(cells) + 1:
+        return pd.Categorical.from_codes(codes.astype(np.int16), pd.Index(different, dtype=str))
+    return pd.Series(list(cells), dtype=str)  # at once: half of the memory of as many texts
+
+
+def _joined(pieces: list[Piece]) -> pd.Series[Any]:
+    """A column: categorical, or text where its different cells are many."""
+    few = [piece for piece in pieces if isinstance(piece, pd.Categorical)]
+    if few and len(few) == len(pieces):
+        whole = union_categoricals(few)
+        if len(whole.categories) <= FEW:
+            return pd.Series(whole)
+    return pd.concat([pd.Series([], dtype=str), *(pd.Series(piece, dtype=str) for piece in pieces)], ignore_index=True)

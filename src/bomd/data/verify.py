@@ -99,7 +99,6 @@ def verify(
     splits: Sequence[str],
     declared: Mapping[str, Mapping[str, int]] | None = None,
     deep: bool = False,
-    workers: int | None = None,
     **options: Any,
 ) -> Verification:
     """Read a dataset with its own reader and check all of it.
@@ -112,16 +111,12 @@ def verify(
     found = {split: _read(read, root, split, options) for split in splits}
     tables = {split: table for split, (table, _) in found.items() if table is not None}
     faults = [fault for _, fault in found.values() if fault is not None]
-    verification = verify_tables(tables, declared=declared, deep=deep, workers=workers)
+    verification = verify_tables(tables, declared=declared, deep=deep)
     return replace(verification, checks=(*faults, *verification.checks))
 
 
 def verify_tables(
-    tables: Mapping[str, LabelTable],
-    *,
-    declared: Mapping[str, Mapping[str, int]] | None = None,
-    deep: bool = False,
-    workers: int | None = None,
+    tables: Mapping[str, LabelTable], *, declared: Mapping[str, Mapping[str, int]] | None = None, deep: bool = False
 ) -> Verification:
     """Check the label tables of a dataset and the image files that they name.
 
@@ -131,7 +126,6 @@ def verify_tables(
         declared: Positives that each class of a split should have; the keys "images" and "patients" stand
             for their numbers.
         deep: Decode every image and compare images byte by byte, instead of reading some headers.
-        workers: Processes that decode; by default one per core.
     """
     rows = ", ".join(f"{split} {len(table):,}" for split, table in tables.items())
     filled = bool(tables) and all(len(table) for table in tables.values())
@@ -146,7 +140,7 @@ def verify_tables(
     ]
     if declared:
         checks.append(_against_declared(tables, counts, declared))
-    return Verification((*checks, *_files(tables, deep, workers)), tuple(counts))
+    return Verification((*checks, *_files(tables, deep)), tuple(counts))
 
 
 def _read(
@@ -214,7 +208,7 @@ def _against_declared(
     return _check("counts", wrong, f"of {total} differ from the declared", f"all {total} as declared")
 
 
-def _files(tables: Mapping[str, LabelTable], deep: bool, workers: int | None) -> list[Check]:
+def _files(tables: Mapping[str, LabelTable], deep: bool) -> list[Check]:
     """Checks of the image files of all splits together."""
     located = {split: (table, table.paths) for split, table in tables.items() if table.paths is not None}
     if not located:
@@ -235,14 +229,15 @@ def _files(tables: Mapping[str, LabelTable], deep: bool, workers: int | None) ->
         broken = [fault for path in paths[sample] if (fault := _header_fault(Path(path)))]
         remark = f"headers of {len(sample)} of {len(full):,} are sound; --deep decodes all"
         return [*checks, _check("readable", broken, f"of {len(sample)} sampled cannot be read", remark)]
-    reasons, checksums = _decode_all(paths[full], workers)
+    reasons, checksums = _decode_all(paths[full])
     owners = [
         (split, str(table.groups[row]), table.values[row].tobytes())
         for split, (table, _) in located.items()
         for row in range(len(table))
     ]
-    copies = _copies(paths[full], lengths[full], checksums, [owners[row] for row in full])
-    return [*checks, _check("readable", reasons, "cannot be read", f"all {len(full):,} decoded"), copies]
+    files = pd.DataFrame({"path": paths, "length": lengths, "owner": owners}).iloc[full].assign(checksum=checksums)
+    readable = _check("readable", reasons, "cannot be read", f"all {len(full):,} decoded")
+    return [*checks, readable, _copies(files)]
 
 
 def _lengths(paths: NDArray[np.str_]) -> NDArray[np.int64]:
@@ -293,11 +288,11 @@ def _header_fault(path: Path) -> str | None:
     return f"{path} claims {width} x {height} pixels" if width * height > LARGEST else None
 
 
-def _decode_all(paths: NDArray[np.str_], workers: int | None) -> tuple[list[str], NDArray[np.uint32]]:
+def _decode_all(paths: NDArray[np.str_]) -> tuple[list[str], NDArray[np.uint32]]:
     """Why images cannot be read, and (N) a checksum of each picture at a small size."""
     reasons: dict[int, str] = {}
     checksums = np.zeros(len(paths), dtype=np.uint32)
-    chunks = read_chunks(paths, 16, range(0, len(paths), _CHUNK), _CHUNK, workers or cores())
+    chunks = read_chunks(paths, 16, range(0, len(paths), _CHUNK), _CHUNK, cores())
     with closing(chunks), progress.bar("Decoding images", len(paths)) as advance:
         for chunk in chunks:
             checksums[chunk.start : chunk.start + len(chunk.pixels)] = chunk.checksums
@@ -306,19 +301,12 @@ def _decode_all(paths: NDArray[np.str_], workers: int | None) -> tuple[list[str]
     return [reasons[row] for row in sorted(reasons)], checksums
 
 
-def _copies(
-    paths: NDArray[np.str_],
-    lengths: NDArray[np.int64],
-    checksums: NDArray[np.uint32],
-    owners: Sequence[tuple[str, str, bytes]],
-) -> Check:
-    """Files with the same content, given (N) their bytes, checksums of their pictures, and split, patient and labels.
+def _copies(files: pd.DataFrame) -> Check:
+    """Files with the same content; only those of the same length and picture are read again.
 
-    Only those of the same length and picture are read again; one that two rows name counts once. A patient's image that
-    was filed twice with the same labels is in the published sets and does no harm; one that belongs to two patients or
-    splits or has two opinions about its labels does.
+    A patient's image that was filed twice with the same labels is in the published sets and does no harm; one that
+    has two owners (split, patient and labels) does.
     """
-    files = pd.DataFrame({"path": paths, "length": lengths, "checksum": checksums, "owner": owners})
     files = files.drop_duplicates("path", keep="last")
     files = files[files.duplicated(["length", "checksum"], keep=False)]
     digests = []

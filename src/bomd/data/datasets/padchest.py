@@ -105,19 +105,17 @@ def read(
     convert(split, Split, "split")
     root = check_folder(root)
     frame = _read_labels(root)
-    kept = np.ones(len(frame), dtype=bool)
     if physician_only:
-        kept &= (frame["MethodLabel"] == PHYSICIAN).to_numpy()
+        frame = frame[frame["MethodLabel"] == PHYSICIAN]
     if reviewed_view_only:
-        kept &= (frame["MethodProjection"] == REVIEWED).to_numpy()
+        frame = frame[frame["MethodProjection"] == REVIEWED]
     if views:
-        kept &= frame["Projection"].isin(views).to_numpy()
+        frame = frame[frame["Projection"].isin(views)]
     if minimum_age > 0:
         year = pd.to_numeric(frame["StudyDate_DICOM"].str[:4], errors="coerce")
-        kept &= (year - frame["PatientBirth"] >= minimum_age).to_numpy()
+        frame = frame[year - frame["PatientBirth"] >= minimum_age]
     if labelled_only:
-        kept &= ~frame["Labels"].isin(NO_LABELS).to_numpy()
-    frame = frame[kept]
+        frame = frame[~frame["Labels"].isin(NO_LABELS)]
     if one_per_patient:
         frame = frame.drop_duplicates("PatientID")
     terms = _terms(frame, root)

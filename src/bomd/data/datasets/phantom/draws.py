@@ -81,9 +81,6 @@ class Draws:
     images: Keys
     device: torch.device
 
-    def __len__(self) -> int:
-        return len(self.images)
-
     def take(self, rows: NDArray[np.intp]) -> Draws:
         return Draws(self.patients[rows], self.images[rows], self.device)
 
@@ -107,12 +104,12 @@ class Draws:
 
     def grid(self, name: str, rows: int, columns: int, of: Owner = "patient") -> Tensor:
         """(N, rows, columns) evenly between 0 and 1."""
-        numbers = uniforms(self.patients if of == "patient" else self.images, name, rows * columns)
+        numbers = self._numbers(name, of, rows * columns)
         return torch.from_numpy(numbers.astype(np.float32)).to(self.device).view(-1, rows, columns)
 
     def tensor(self, values: NDArray[Any]) -> Tensor:
         """(N) numbers as an (N, 1, 1) tensor."""
         return torch.from_numpy(np.asarray(values, dtype=np.float32)).to(self.device).view(-1, 1, 1)
 
-    def _numbers(self, name: str, of: Owner) -> NDArray[np.float64]:
-        return uniforms(self.patients if of == "patient" else self.images, name)
+    def _numbers(self, name: str, of: Owner, count: int = 1) -> NDArray[np.float64]:
+        return uniforms(self.patients if of == "patient" else self.images, name, count)
