@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bomd.errors import InputError
 from bomd.methods.base import Method
+from bomd.methods.settings import within
 
 
 class Asl(Method):
@@ -32,10 +32,8 @@ class Asl(Method):
             negative_focus: Power of p less the margin in the weight of negatives (the paper's gamma-).
             margin: Negatives predicted below it do not count; others are taken to be this much lower.
         """
-        if min(positive_focus, negative_focus) < 0:
-            raise InputError(f"asl: focus {min(positive_focus, negative_focus):g} is negative; use 0 or more.")
-        if not 0 <= margin < 1:
-            raise InputError(f"asl.margin is {margin:g}, but must be at least 0 and below 1.")
+        within("[0, inf)", "asl", positive_focus=positive_focus, negative_focus=negative_focus)
+        within("[0, 1)", "asl", margin=margin)
         self.positive_focus, self.negative_focus, self.margin = positive_focus, negative_focus, margin
 
     def loss(self, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:

@@ -6,10 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bomd.errors import InputError
 from bomd.learn.engine import Predict
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
-from bomd.methods.warmup import check_share, warm_epochs
+from bomd.methods.settings import check_shares, warm_epochs, within
 from bomd.tables import LabelTable
 
 CLAMP = 1e-4  # shares stay this far from 0 and 1, so that their log-odds are finite
@@ -42,9 +41,8 @@ class AucMargin(Method):
             warmup: Share of all epochs that is trained with cross-entropy first.
             rate: Of the steps of a, b and alpha.
         """
-        check_share("auc-margin.warmup", warmup)
-        if not 0 < rate <= 1:
-            raise InputError(f"auc-margin.rate is {rate:g}, but must be above 0 and at most 1 to be stable.")
+        check_shares("auc-margin", warmup=warmup)
+        within("(0, 1]", "auc-margin", rate=rate)  # longer steps are not stable
         self.margin, self.warmup, self.rate = margin, warmup, rate
         self.warm_epochs, self.warming = 0, False
 

@@ -10,11 +10,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bomd.errors import InputError
 from bomd.learn.engine import Batch, Predict
 from bomd.methods.base import Context, Method, Prepared
+from bomd.methods.settings import check_shares, note_if_idle, warm_epochs, within
 from bomd.methods.two_gaussians import Floats, cross_entropies, low_posterior_by_label
-from bomd.methods.warmup import check_share, note_if_idle, warm_epochs
 from bomd.networks.backbone import Network
 from bomd.seeds import derive
 from bomd.tables import NO_FINDING, LabelTable
@@ -49,18 +48,13 @@ class BalanceMix(Method):
             mixing: Both parameters of the Beta distribution of mixing shares.
             confident: A doubtful label becomes 1 where more than this is predicted, 0 where less than 1 minus this.
         """
-        check_share("balancemix.warmup", warmup)
+        check_shares("balancemix", warmup=warmup)
+        within("(0, inf)", "balancemix", mixing=mixing)
+        within("[0.5, 1]", "balancemix", confident=confident)
         self.warmup, self.mixing, self.confident = warmup, mixing, confident
         self.refining = False
 
-    def check(self, train: LabelTable) -> None:
-        if self.mixing <= 0:
-            raise InputError(f"balancemix.mixing is {self.mixing:g}, but must be above 0.")
-        if not 0.5 <= self.confident <= 1:
-            raise InputError(f"balancemix.confident is {self.confident:g}, but must lie between 0.5 and 1.")
-
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
-        self.check(train)
         self.labels, self.seed = train.values, context.seed
         self.nothing = train.classes.index(NO_FINDING) if NO_FINDING in train.classes else None
         self.findings = context.buffer((len(train.classes),)).bool()

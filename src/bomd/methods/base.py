@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bomd.config import FitSettings
 from bomd.data.batches import Images
+from bomd.errors import InputError
 from bomd.learn.engine import Batch, History, Learner, fit
 from bomd.networks.backbone import Network
 from bomd.networks.device import Device
@@ -180,6 +181,13 @@ def train_plainly(train: LabelTable, context: Context, epochs: int | None = None
             what="train on the given labels",
         )
     return network, history
+
+
+def refuse_soft(train: LabelTable, what: str) -> None:
+    """Refuse labels between 0 and 1; `what` opens the message that names the first image with one."""
+    soft = ((train.values > 0) & (train.values < 1)).any(axis=1)
+    if soft.any():
+        raise InputError(f"{what} 0, 1 or unknown: image {str(train.ids[np.argmax(soft)])!r} has others.")
 
 
 def plain(train: LabelTable) -> Method:

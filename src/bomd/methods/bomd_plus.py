@@ -23,7 +23,8 @@ from bomd.describe.labelspace import embed
 from bomd.errors import InputError
 from bomd.learn.engine import History
 from bomd.methods.base import Context, Method, Prepared
-from bomd.methods.crossfit import cross_fit, logits_and_features
+from bomd.methods.crossfit import check_folds, cross_fit, logits_and_features
+from bomd.methods.settings import within
 from bomd.seeds import derive
 from bomd.tables import Flags, Floats, LabelTable, Opinion
 
@@ -73,14 +74,10 @@ class BomdPlus(Method):
             weigh: Count suspect images for less; off, all alike.
             shown: Nearest images that are recorded for people to look at, where none vote.
         """
-        if folds < 2:
-            raise InputError(f"bomd-plus.folds is {folds}, but at least 2 are needed.")
-        if not effort > 0:
-            raise InputError(f"bomd-plus.effort is {effort:g}, but must lie above 0.")
-        if not second >= 0:
-            raise InputError(f"bomd-plus.second is {second:g}, but must be 0 or above.")
-        if not 0 <= votes <= 1:
-            raise InputError(f"bomd-plus.votes is {votes:g}, but must lie from 0 to 1.")
+        within("[2, inf)", "bomd-plus", folds=folds)
+        within("(0, inf)", "bomd-plus", effort=effort)
+        within("[0, inf)", "bomd-plus", second=second)
+        within("[0, 1]", "bomd-plus", votes=votes)
         self.evidence, self.folds, self.effort, self.second = evidence, folds, effort, second
         self.votes, self.neighbours, self.soften, self.weigh = votes, neighbours, soften, weigh
         self.shown = shown
@@ -88,9 +85,7 @@ class BomdPlus(Method):
         self.full = 1.0  # the weight of an image that nothing is held against
 
     def check(self, train: LabelTable) -> None:
-        patients = len(np.unique(train.groups))
-        if patients < 2 * self.folds:
-            raise InputError(f"bomd-plus.folds is {self.folds}: {patients} patients are too few to split that often.")
+        check_folds("bomd-plus", train, self.folds)
         if self.votes and self.neighbours >= len(train) // self.folds:
             raise InputError(f"bomd-plus.neighbours is {self.neighbours}: {len(train)} images are too few.")
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bomd import outside, progress
-from bomd.errors import InputError
-from bomd.methods.base import Context, Method, Prepared
-from bomd.methods.crossfit import cross_fit
+from bomd.methods.base import Context, Method, Prepared, refuse_soft
+from bomd.methods.crossfit import check_folds, cross_fit
+from bomd.methods.settings import within
 from bomd.tables import NO_FINDING, Flags, LabelTable
 
 LEAST = 1e-6  # of a probability whose logarithm is taken
@@ -40,19 +40,13 @@ class Cleanlab(Method):
             folds: Parts that the patients are split into; each is predicted by a network trained on all others.
             action: What happens to flagged labels: they no longer count, or they are turned round.
         """
-        if folds < 2:
-            raise InputError(f"cleanlab.folds is {folds}, but at least 2 are needed.")
+        within("[2, inf)", "cleanlab", folds=folds)
         self.folds, self.action = folds, action
 
     def check(self, train: LabelTable) -> None:
         _package("filter")
-        soft = ~(np.isnan(train.values) | np.isin(train.values, (0, 1)))
-        if soft.any():
-            first = str(train.ids[int(np.argmax(soft.any(axis=1)))])
-            raise InputError(f"cleanlab judges labels that are 0, 1 or unknown: image {first!r} has others.")
-        patients = len(np.unique(train.groups))
-        if patients < 2 * self.folds:
-            raise InputError(f"cleanlab.folds is {self.folds}: {patients} patients are too few to split that often.")
+        refuse_soft(train, "cleanlab judges labels that are")
+        check_folds("cleanlab", train, self.folds)
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         self.check(train)

@@ -8,10 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bomd.errors import InputError
 from bomd.learn.engine import Batch, Predict
 from bomd.methods.base import Context, Method, Prepared
-from bomd.methods.warmup import check_share, note_of_setting
+from bomd.methods.settings import check_shares, note_of_default, within
 from bomd.networks.backbone import Network
 from bomd.tables import LabelTable
 
@@ -44,11 +43,9 @@ class CoTeaching(Method):
             exponent: Of the ramp's shape; 1 is a straight line.
             per_label: Select labels within each class and value instead of images.
         """
-        if noise is not None and not 0 <= noise < 1:
-            raise InputError(f"co-teaching.noise must be at least 0 and below 1, not {noise:g}.")
-        check_share("co-teaching.ramp", ramp)
-        if exponent <= 0:
-            raise InputError(f"co-teaching.exponent must be above 0, not {exponent:g}.")
+        within("[0, 1)", "co-teaching", noise=noise)
+        within("(0, inf)", "co-teaching", exponent=exponent)
+        check_shares("co-teaching", ramp=ramp)
         self.noise, self.ramp, self.exponent, self.per_label = noise, ramp, exponent, per_label
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
@@ -57,8 +54,7 @@ class CoTeaching(Method):
         self.left_out = known if self.noise is None else self.noise
         self.share = context.buffer(()).fill_(self.share_in(0))
         why = "the share that the recipe's noise made wrong"
-        notes = (note_of_setting("co-teaching", "noise", self.left_out, why),) if self.noise is None else ()
-        return Prepared(train.values, notes=notes)
+        return Prepared(train.values, notes=note_of_default("co-teaching", "noise", self.noise, self.left_out, why))
 
     def start_epoch(self, epoch: int, predict: Predict) -> None:
         self.share.fill_(self.share_in(epoch))

@@ -15,12 +15,12 @@ from torch import Tensor
 from bomd.config import FitSettings
 from bomd.data.batches import Images
 from bomd.describe.prompts import PromptHead, Tower, open_tower
-from bomd.errors import InputError
 from bomd.files import replacing
 from bomd.learn.engine import Batch, Learner
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
 from bomd.methods.fitted import fit_once, own_settings
 from bomd.methods.hermoza import Hermoza
+from bomd.methods.settings import within
 from bomd.networks.architectures import SaliencyTrunk
 from bomd.networks.backbone import Network
 from bomd.seeds import derive
@@ -61,8 +61,7 @@ class Coop(Method):
             context: Learnt words in front of each class name.
             epochs: Passes over the data to pre-train; batch, rate and schedule belong to them too.
         """
-        if context < 1:
-            raise InputError(f"coop.context is {context}, but at least 1 word must be learnt.")
+        within("[1, inf)", "coop", context=context)
         self.classifier = Hermoza() if classifier == "hermoza" else Method()
         self.language, self.context = language, context
         self.epochs, self.batch, self.rate, self.schedule = epochs, batch, rate, schedule

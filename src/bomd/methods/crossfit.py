@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bomd.config import FitSettings
 from bomd.data.split import split_by_patient
+from bomd.errors import InputError
 from bomd.files import read_arrays, read_json, write_arrays, write_json
 from bomd.learn.engine import History, Learner, Score, fit, predict
 from bomd.methods.base import Context, Method, plain
@@ -96,6 +97,13 @@ def cross_fit(
     for number, part in enumerate(parts):
         found[fold_of == number] = part
     return found, fold_of, history
+
+
+def check_folds(method: str, train: LabelTable, folds: int) -> None:
+    """Refuse to split the patients into more parts than they can fill."""
+    patients = len(np.unique(train.groups))
+    if patients < 2 * folds:
+        raise InputError(f"{method}.folds is {folds}: {patients} patients are too few to split that often.")
 
 
 class Weighted(Method):

@@ -9,10 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bomd import progress
-from bomd.errors import InputError
 from bomd.learn.engine import Batch, Predict
 from bomd.methods.base import Context, Method, Prepared
-from bomd.methods.warmup import check_share, note_if_idle, warm_epochs
+from bomd.methods.settings import check_shares, note_if_idle, warm_epochs, within
 from bomd.networks.backbone import Network
 from bomd.tables import LabelTable
 
@@ -40,9 +39,8 @@ class Decoupling(Method):
             warmup: Share of all epochs on all labels, before disagreement counts.
             minimum: Least share of a batch's labels to divide the loss by, so that few disagreements weigh little.
         """
-        check_share("decoupling.warmup", warmup)
-        if not 0 < minimum <= 1:
-            raise InputError(f"decoupling.minimum must be above 0 and at most 1, not {minimum:g}.")
+        check_shares("decoupling", warmup=warmup)
+        within("(0, 1]", "decoupling", minimum=minimum)
         self.warmup, self.minimum = warmup, minimum
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:

@@ -10,11 +10,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bomd.errors import InputError
 from bomd.learn.engine import Batch, Predict
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
+from bomd.methods.settings import check_shares, note_if_idle, warm_epochs, within
 from bomd.methods.two_gaussians import Floats, cross_entropies, low_posterior, low_posterior_by_label
-from bomd.methods.warmup import check_share, note_if_idle, warm_epochs
 from bomd.networks.backbone import Network
 from bomd.seeds import derive
 from bomd.tables import LabelTable
@@ -62,21 +61,14 @@ class DivideMix(Method):
             unlabelled_weight: Weight of the squared error to guessed labels, once it has grown to the full.
             ramp: Share of all epochs over which that weight grows.
         """
-        check_share("dividemix.warmup", warmup)
-        check_share("dividemix.ramp", ramp)
+        check_shares("dividemix", warmup=warmup, ramp=ramp)
+        within("(0, inf)", "dividemix", temperature=temperature, mixing=mixing)
         self.per_label, self.warmup, self.threshold = per_label, warmup, threshold
         self.temperature, self.mixing = temperature, mixing
         self.unlabelled_weight, self.ramp = unlabelled_weight, ramp
         self.dividing = False
 
-    def check(self, train: LabelTable) -> None:
-        if self.temperature <= 0 or self.mixing <= 0:
-            raise InputError(
-                f"dividemix.temperature ({self.temperature:g}) and dividemix.mixing ({self.mixing:g}) must be above 0."
-            )
-
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
-        self.check(train)
         count, classes = train.values.shape
         self.labels, self.seed = train.values, context.seed
         self.posteriors = context.buffer((2, count, classes if self.per_label else 1)).fill_(1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bomd.errors import InputError
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
+from bomd.methods.settings import within
 from bomd.tables import LabelTable
 
 CLAMP = 1e-4  # probabilities stay this far from 0 and 1, so that the logarithm is finite
@@ -31,8 +31,7 @@ class Elr(Method):
             momentum: How much of the running average stays at each visit of an image (the paper's beta).
             one_sided: Remember the positive outcome only (ablation).
         """
-        if not 0 <= momentum < 1:
-            raise InputError(f"elr.momentum is {momentum:g}, but must be at least 0 and below 1.")
+        within("[0, 1)", "elr", momentum=momentum)
         self.weight, self.momentum, self.one_sided = weight, momentum, one_sided
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bomd.errors import InputError
 from bomd.learn.engine import predict
 from bomd.methods.base import Context, Method, Prepared, train_plainly
+from bomd.methods.settings import within
 from bomd.tables import LabelTable
 
 LARGEST_MISSED = 0.5  # a rare finding is hardly ever predicted with certainty, which looks like missed labels
@@ -36,8 +36,7 @@ class FCorrection(Method):
         Args:
             trim: Share of the images to set aside at either end before the surest one is looked for.
         """
-        if not 0 <= trim < 0.5:
-            raise InputError(f"f-correction.trim must be at least 0 and below 0.5, not {trim:g}.")
+        within("[0, 0.5)", "f-correction", trim=trim)
         self.trim = trim
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from bomd.learn.engine import Predict
 from bomd.methods.base import Context, Method, Prepared
+from bomd.methods.settings import check_shares, note_if_idle, warm_epochs
 from bomd.methods.two_gaussians import low_posterior
-from bomd.methods.warmup import check_share, note_if_idle, warm_epochs
 from bomd.tables import LabelTable
 
 
@@ -47,8 +47,7 @@ class Fine(Method):
             threshold: Posterior of the upper heap above which a label is kept.
             fewest: Classes with fewer positive labels keep all of them.
         """
-        check_share("fine.warmup", warmup)
-        check_share("fine.every", every)
+        check_shares("fine", warmup=warmup, every=every)
         self.per_label, self.warmup, self.every = per_label, warmup, every
         self.threshold, self.fewest = threshold, fewest
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from bomd.errors import InputError
 from bomd.learn.engine import Predict
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
-from bomd.methods.warmup import check_share, note_of_setting, warm_epochs
+from bomd.methods.settings import check_shares, note_of_default, warm_epochs, within
 from bomd.tables import LabelTable
 
 LOWEST = -2.0  # smoothing share; at a rate of one half, where it would have no end, labels say nothing
@@ -41,9 +41,8 @@ class Gls(Method):
         """
         if smoothing is not None and smoothing >= 1:
             raise InputError(f"gls.smoothing is {smoothing:g}, but must be below 1: nothing of the label is left.")
-        check_share("gls.warmup", warmup)
-        if limit <= 0:
-            raise InputError(f"gls.limit is {limit:g}, but must be above 0.")
+        check_shares("gls", warmup=warmup)
+        within("(0, inf)", "gls", limit=limit)
         self.smoothing, self.warmup, self.limit, self.slower = smoothing, warmup, limit, slower
         self.share = smoothing or 0.0  # until `prepare` knows the noise
         self.warm, self.warm_share, self.warming, self.falls = 0, 0.0, False, True
@@ -54,8 +53,7 @@ class Gls(Method):
         self.falls = context.fit.schedule == "constant"
         self.share = undoing(context.noise.labels) if self.smoothing is None else self.smoothing
         why = f"which undoes the {context.noise.labels:.0%} of the labels that the recipe's noise flips"
-        notes = (note_of_setting("gls", "smoothing", self.share, why),) if self.smoothing is None else ()
-        return Prepared(train.values, notes=notes)
+        return Prepared(train.values, notes=note_of_default("gls", "smoothing", self.smoothing, self.share, why))
 
     def start_epoch(self, epoch: int, predict: Predict) -> None:
         self.warming = epoch < self.warm

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from bomd.config import FitSettings
-from bomd.errors import InputError
 from bomd.learn.engine import Batch, Predict
-from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
-from bomd.methods.warmup import check_share, note_if_idle, warm_epochs
+from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy, refuse_soft
+from bomd.methods.settings import check_shares, note_if_idle, warm_epochs, within
 from bomd.networks.architectures import GraphNetwork, build_as
 from bomd.networks.backbone import Network
 from bomd.tables import NO_FINDING, LabelTable
@@ -53,19 +51,13 @@ class Hlc(Method):
             until: Share of all epochs after which nothing more is corrected; at least one epoch after the warm-up is.
             width: Numbers that describe a class in the graph.
         """
-        for name, value in {"balance": balance, "threshold": threshold}.items():
-            if not 0 <= value <= 1:
-                raise InputError(f"hlc.{name} is {value:g}, but must lie in [0, 1].")
-        check_share("hlc.warmup", warmup)
-        check_share("hlc.until", until)
+        within("[0, 1]", "hlc", balance=balance, threshold=threshold)
+        check_shares("hlc", warmup=warmup, until=until)
         self.balance, self.threshold, self.width = balance, threshold, width
         self.warmup, self.until = warmup, until
 
     def check(self, train: LabelTable) -> None:
-        soft = ~(np.isnan(train.values) | np.isin(train.values, (0, 1)))
-        if soft.any():
-            first = str(train.ids[int(np.argmax(soft.any(axis=1)))])
-            raise InputError(f"hlc corrects sets of labels, which must be 0, 1 or unknown: image {first!r} has others.")
+        refuse_soft(train, "hlc corrects sets of labels, which must be")
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
         return [build_as("hlc", outputs, settings, seed, width=self.width)]

@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bomd.errors import InputError
 from bomd.files import read_arrays, read_json, write_arrays, write_json
 from bomd.learn.engine import History, Predict, fit, predict
 from bomd.methods.base import Context, Method, Prepared
+from bomd.methods.settings import within
 from bomd.methods.two_gaussians import Floats, cross_entropies, low_posterior_by_label
 from bomd.networks.backbone import Network
 from bomd.seeds import derive
@@ -52,14 +52,10 @@ class LiTransition(Method):
             threshold: Posterior of the low-loss heap above which a label counts as clean.
             fewest: Labels of each value that have to be clean for rates to be estimated.
         """
+        within("[1, inf)", "li-transition", epochs=epochs)
         self.epochs, self.threshold, self.fewest = epochs, threshold, fewest
 
-    def check(self, train: LabelTable) -> None:
-        if self.epochs is not None and self.epochs < 1:
-            raise InputError(f"li-transition.epochs is {self.epochs}, but the first training needs at least 1.")
-
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
-        self.check(train)
         losses, seen, history = self._first_training(train, context)
         clean = low_posterior_by_label(losses, train.values)
         nothing = train.classes.index(NO_FINDING) if NO_FINDING in train.classes else None

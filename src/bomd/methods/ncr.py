@@ -8,10 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bomd.errors import InputError
 from bomd.learn.engine import Batch, Predict
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
-from bomd.methods.warmup import check_share, warm_epochs
+from bomd.methods.settings import check_shares, warm_epochs, within
 from bomd.networks.backbone import Network, find
 from bomd.tables import LabelTable
 
@@ -46,14 +45,10 @@ class Ncr(Method):
             warmup: Share of all epochs that is trained with plain cross-entropy first.
             queue: Entries that are kept of earlier batches, at most one per training image; 0 keeps none.
         """
-        check_share("ncr.warmup", warmup)
-        if not 0 <= weight <= 1:
-            raise InputError(f"ncr.weight is {weight:g}, but must lie in [0, 1].")
-        for name, value in {"neighbours": neighbours, "temperature": temperature, "power": power}.items():
-            if value <= 0:
-                raise InputError(f"ncr.{name} is {value:g}, but must be above 0.")
-        if queue < 0:
-            raise InputError(f"ncr.queue is {queue}, but must be at least 0.")
+        check_shares("ncr", warmup=warmup)
+        within("[0, 1]", "ncr", weight=weight)
+        within("(0, inf)", "ncr", neighbours=neighbours, temperature=temperature, power=power)
+        within("[0, inf)", "ncr", queue=queue)
         self.weight, self.neighbours, self.temperature, self.power = weight, neighbours, temperature, power
         self.warmup, self.queue = warmup, queue
         self.warm_epochs, self.warming = 0, False

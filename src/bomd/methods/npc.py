@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bomd.config import FitSettings
-from bomd.errors import InputError
 from bomd.learn.engine import Batch, Predict, predict
 from bomd.methods.base import Context, Method, Prepared, train_plainly
+from bomd.methods.settings import within
 from bomd.networks.architectures import CorrectedNetwork, build_as
 from bomd.networks.backbone import Network
 from bomd.seeds import derive
@@ -49,8 +49,8 @@ class Npc(Method):
             neighbours: Anchors that vote on the prior of an image.
             anchors: Share of the images of either verdict on a class that vote on it, the most confident ones.
         """
-        if neighbours < 1 or not 0 < anchors <= 1:
-            raise InputError("npc needs at least 1 neighbour and a share of anchors above 0 and at most 1.")
+        within("[1, inf)", "npc", neighbours=neighbours)
+        within("(0, 1]", "npc", anchors=anchors)
         self.trust, self.weight, self.neighbours, self.anchors = trust, weight, neighbours, anchors
         self.classifier: Network | None = None
         self.limits = torch.zeros(())  # (C) logits above which a verdict is 1, once there is a classifier

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from bomd.config import FitSettings
 from bomd.data.batches import Images
-from bomd.errors import InputError
 from bomd.files import write_array
 from bomd.learn.engine import Batch, predict
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
+from bomd.methods.settings import within
 from bomd.networks.backbone import Network
 from bomd.tables import NO_FINDING, LabelTable
 
@@ -48,9 +48,7 @@ class Nvum(Method):
             average: How much of the averaged network stays at each step.
             mix: Give the term the memory of another image too, by a random share, as the release does.
         """
-        for name, value in {"momentum": momentum, "average": average}.items():
-            if not 0 <= value < 1:
-                raise InputError(f"nvum.{name} is {value:g}, but must be at least 0 and below 1.")
+        within("[0, 1)", "nvum", momentum=momentum, average=average)
         self.weight, self.momentum, self.average, self.mix = weight, momentum, average, mix
         self.falls = True
 

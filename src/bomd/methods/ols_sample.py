@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bomd.errors import InputError
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
+from bomd.methods.settings import within
 from bomd.tables import LabelTable
 
 
@@ -27,10 +27,7 @@ class OlsSample(Method):
             smoothing: Share r of the running average in the target.
             momentum: How much of the running average stays at each visit of an image.
         """
-        if not 0 <= smoothing <= 1:
-            raise InputError(f"ols-sample.smoothing is {smoothing:g}, but must lie in [0, 1].")
-        if not 0 <= momentum <= 1:
-            raise InputError(f"ols-sample.momentum is {momentum:g}, but must lie in [0, 1].")
+        within("[0, 1]", "ols-sample", smoothing=smoothing, momentum=momentum)
         self.smoothing, self.momentum = smoothing, momentum
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:

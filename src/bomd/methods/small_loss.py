@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from bomd.errors import InputError
 from bomd.learn.engine import predict
 from bomd.methods.base import Context, Method, Prepared, train_plainly
 from bomd.methods.dividemix import clean_posterior, row_means
+from bomd.methods.settings import check_shares, warm_epochs, within
 from bomd.methods.two_gaussians import cross_entropies
-from bomd.methods.warmup import check_share, warm_epochs
 from bomd.tables import Flags, LabelTable
 
 
@@ -33,9 +32,8 @@ class SmallLoss(Method):
             warmup: Epochs of the short training in place of `share`, for runs whose classifier is cut short because
                 only the division matters.
         """
-        check_share("small-loss.share", share)
-        if warmup is not None and warmup < 1:
-            raise InputError(f"small-loss.warmup is {warmup}, but at least 1 epoch is needed to have losses.")
+        check_shares("small-loss", share=share)
+        within("[1, inf)", "small-loss", warmup=warmup)
         self.share, self.threshold, self.warmup = share, threshold, warmup
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:

@@ -14,11 +14,10 @@ from torch import Tensor, nn
 
 from bomd import progress
 from bomd.config import FitSettings
-from bomd.errors import InputError
 from bomd.learn.engine import Batch, Predict
 from bomd.methods.base import Context, Method, Prepared
+from bomd.methods.settings import check_shares, note_if_idle, warm_epochs, within
 from bomd.methods.two_gaussians import cross_entropies, low_posterior
-from bomd.methods.warmup import check_share, note_if_idle, warm_epochs
 from bomd.networks.backbone import Network
 from bomd.seeds import derive
 from bomd.tables import LabelTable
@@ -66,12 +65,10 @@ class Xue(Method):
             average: How much of a teacher's weights stays at each step.
             temperature: Of the comparison of two views of noisy images.
         """
-        check_share("xue.warmup", warmup)
-        check_share("xue.ramp", ramp)
-        if weight < 0 or temperature <= 0:
-            raise InputError("xue.weight must be at least 0, and xue.temperature above 0.")
-        if not 0 <= average < 1:
-            raise InputError(f"xue.average must be at least 0 and below 1, not {average:g}.")
+        check_shares("xue", warmup=warmup, ramp=ramp)
+        within("[0, inf)", "xue", weight=weight)
+        within("(0, inf)", "xue", temperature=temperature)
+        within("[0, 1)", "xue", average=average)
         self.weight, self.ramp, self.warmup = weight, ramp, warmup
         self.average, self.temperature = average, temperature
 
