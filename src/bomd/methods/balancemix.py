@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from bomd.learn.engine import Batch, Predict
-from bomd.methods.base import Context, Method, Prepared
+from bomd.methods.base import Context, Method, Prepared, entry_losses, masked_mean
 from bomd.methods.settings import check_shares, note_if_idle, warm_epochs, within
 from bomd.methods.two_gaussians import Floats, cross_entropies, low_posterior_by_label
 from bomd.networks.backbone import Network
@@ -35,19 +34,17 @@ class BalanceMix(Method):
     positives, and a rare class is predicted below 1 minus `confident` without any knowledge, so that refinement before
     the network knows rare classes loses them: the warm-up must be long.
     Cost: 3.
+
+    Args:
+        warmup: Share of all epochs in which images are mixed, but labels are as given.
+        mixing: Both parameters of the Beta distribution of mixing shares.
+        confident: A doubtful label becomes 1 where more than this is predicted, 0 where less than 1 minus this.
     """
 
     views = 2
     mixes = True
 
     def __init__(self, warmup: float = 0.5, mixing: float = 4.0, confident: float = 0.975) -> None:
-        """Take the settings.
-
-        Args:
-            warmup: Share of all epochs in which images are mixed, but labels are as given.
-            mixing: Both parameters of the Beta distribution of mixing shares.
-            confident: A doubtful label becomes 1 where more than this is predicted, 0 where less than 1 minus this.
-        """
         check_shares("balancemix", warmup=warmup)
         within("(0, inf)", "balancemix", mixing=mixing)
         within("[0.5, 1]", "balancemix", confident=confident)
@@ -89,8 +86,7 @@ class BalanceMix(Method):
 
     def step(self, networks: Sequence[Network], batch: Batch) -> Tensor:
         first, second = batch.view(), batch.view()
-        known = ~batch.targets.isnan()
-        labels = torch.where(known, batch.targets, torch.zeros_like(batch.targets))
+        labels, known = batch.targets.nan_to_num(), ~batch.targets.isnan()
         trust = torch.ones_like(labels)
         if self.refining:
             with torch.no_grad():
@@ -101,10 +97,7 @@ class BalanceMix(Method):
         share = torch.maximum(shares, 1 - shares)[:, None]
         mixed = torch.lerp(second[partner], first, share[:, :, None, None])
         aim = torch.lerp(labels[partner], labels, share)
-        logits = networks[0](mixed)
-        entries = aim * F.softplus(-logits) + (1 - aim) * F.softplus(logits)
-        counted = known & known[partner]
-        return (entries * trust * counted).sum() / counted.sum().clamp(min=1)
+        return masked_mean(entry_losses(networks[0](mixed), aim) * trust, known & known[partner])
 
     def refine(self, labels: Tensor, known: Tensor, clean: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
         """Keep, replace or doubt each label.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -70,6 +70,10 @@ class Context:
     def buffer(self, shape: Sequence[int]) -> Tensor:
         """A tensor of zeros on the device, for per-sample memory; return it from `buffers` to have it saved."""
         return torch.zeros(tuple(shape), device=self.fabric.device)
+
+    def tensor(self, values: NDArray[Any]) -> Tensor:
+        """A copy of an array on the device, in single precision."""
+        return torch.tensor(values, dtype=torch.float32, device=self.fabric.device)
 
 
 @dataclass(frozen=True)
@@ -197,12 +201,31 @@ def plain(train: LabelTable) -> Method:
     return method
 
 
+def frequencies(labels: NDArray[Any]) -> NDArray[np.float64]:
+    """(C) share of positives among the known labels of each class; 0 where none is known."""
+    return np.asarray(np.nansum(labels, axis=0) / (~np.isnan(labels)).sum(axis=0).clip(min=1), dtype=np.float64)
+
+
+def logits_and_features(networks: Sequence[Network], images: Tensor) -> Tensor:
+    """(B, C + F) what the first network says and what it says it from."""
+    features = networks[0].features(images)
+    return torch.cat([networks[0].head(features), features], dim=1)
+
+
+def masked_mean(entries: Tensor, counted: Tensor) -> Tensor:
+    """Mean of the entries that count, by (B, C) or broadcast weights; 0 where none does."""
+    return (entries * counted).sum() / counted.sum().clamp(min=1)
+
+
 def masked_cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
     """Mean over the labelled entries of y softplus(-z) + (1 - y) softplus(z), times weights; NaN does not count."""
-    known = ~targets.isnan()
-    clean = torch.where(known, targets, torch.zeros_like(targets))
-    entries = (clean * F.softplus(-logits) + (1 - clean) * F.softplus(logits)) * known
-    return (entries if weights is None else entries * weights).sum() / known.sum().clamp(min=1)
+    entries = entry_losses(logits, targets.nan_to_num())
+    return masked_mean(entries if weights is None else entries * weights, ~targets.isnan())
+
+
+def entry_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """(B, C) of each entry, y softplus(-z) + (1 - y) softplus(z)."""
+    return labels * F.softplus(-logits) + (1 - labels) * F.softplus(logits)
 
 
 def softmax_cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:

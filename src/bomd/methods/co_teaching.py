@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bomd.learn.engine import Batch, Predict
-from bomd.methods.base import Context, Method, Prepared
+from bomd.methods.base import Context, Method, Prepared, masked_mean
 from bomd.methods.settings import check_shares, note_of_default, within
 from bomd.networks.backbone import Network
 from bomd.tables import LabelTable
@@ -27,6 +27,13 @@ class CoTeaching(Method):
     Found: on phantoms the hardest images are those with findings almost without exception, so that a noise level above
     the true one costs what is rare.
     Cost: 2.
+
+    Args:
+        noise: Share of the images (of the labels with `per_label`) that is left out once the ramp is over; by
+            default the share that the recipe's noise made wrong.
+        ramp: Share of the run over which that part grows from nothing.
+        exponent: Of the ramp's shape; 1 is a straight line.
+        per_label: Select labels within each class and value instead of images.
     """
 
     networks = 2
@@ -34,15 +41,6 @@ class CoTeaching(Method):
     def __init__(
         self, noise: float | None = None, ramp: float = 0.3, exponent: float = 1.0, per_label: bool = False
     ) -> None:
-        """Take the settings.
-
-        Args:
-            noise: Share of the images (of the labels with `per_label`) that is left out once the ramp is over; by
-                default the share that the recipe's noise made wrong.
-            ramp: Share of the run over which that part grows from nothing.
-            exponent: Of the ramp's shape; 1 is a straight line.
-            per_label: Select labels within each class and value instead of images.
-        """
         within("[0, 1)", "co-teaching", noise=noise)
         within("(0, inf)", "co-teaching", exponent=exponent)
         check_shares("co-teaching", ramp=ramp)
@@ -71,7 +69,7 @@ class CoTeaching(Method):
         ]
         kept = [self.keep(losses.detach(), batch.targets) for losses in entries]
         exchanged = zip(entries, reversed(kept), strict=True)
-        return torch.stack([(losses * chosen).sum() / chosen.sum().clamp(min=1) for losses, chosen in exchanged]).sum()
+        return torch.stack([masked_mean(losses, chosen) for losses, chosen in exchanged]).sum()
 
     def keep(self, losses: Tensor, targets: Tensor) -> Tensor:
         """(B, C) which labels the other network is to learn from, given this one's (B, C) losses."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bomd import progress
 from bomd.learn.engine import Batch, Predict
-from bomd.methods.base import Context, Method, Prepared
+from bomd.methods.base import Context, Method, Prepared, frequencies
 from bomd.methods.settings import check_shares, note_if_idle, warm_epochs, within
 from bomd.networks.backbone import Network
 from bomd.tables import LabelTable
@@ -28,25 +28,21 @@ class Decoupling(Method):
     the warm-up must be long enough for a network to learn what it can: with 1 of 12 epochs it fell far behind
     cross-entropy even without noise.
     Cost: 2.
+
+    Args:
+        warmup: Share of all epochs on all labels, before disagreement counts.
+        minimum: Least share of a batch's labels to divide the loss by, so that few disagreements weigh little.
     """
 
     networks = 2
 
     def __init__(self, warmup: float = 0.6, minimum: float = 0.1) -> None:
-        """Take the settings.
-
-        Args:
-            warmup: Share of all epochs on all labels, before disagreement counts.
-            minimum: Least share of a batch's labels to divide the loss by, so that few disagreements weigh little.
-        """
         check_shares("decoupling", warmup=warmup)
         within("(0, 1]", "decoupling", minimum=minimum)
         self.warmup, self.minimum = warmup, minimum
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
-        targets = torch.as_tensor(train.values)
-        self.frequency = context.buffer((len(train.classes),))
-        self.frequency.copy_(targets.nansum(0) / (~targets.isnan()).sum(0).clamp(min=1))
+        self.frequency = context.tensor(frequencies(train.values))  # (C)
         self.seen = context.buffer((2,))  # labels that the networks disagreed about, and all labels, in this epoch
         self.warm = warm_epochs(self.warmup, context.fit.epochs)
         self.everything = self.warm > 0

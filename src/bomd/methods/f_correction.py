@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bomd.learn.engine import predict
-from bomd.methods.base import Context, Method, Prepared, train_plainly
+from bomd.methods.base import Context, Method, Prepared, masked_mean, train_plainly
 from bomd.methods.settings import within
 from bomd.tables import LabelTable
 
@@ -28,22 +28,19 @@ class FCorrection(Method):
     Found: after a short run on phantoms few images are predicted with certainty, which reads as missed labels: most
     classes reach the limit of one half. Without noise that does no harm.
     Cost: 2.
+
+    Args:
+        trim: Share of the images to set aside at either end before the surest one is looked for.
     """
 
     def __init__(self, trim: float = 0.03) -> None:
-        """Take the settings.
-
-        Args:
-            trim: Share of the images to set aside at either end before the surest one is looked for.
-        """
         within("[0, 0.5)", "f-correction", trim=trim)
         self.trim = trim
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         network, history = train_plainly(train, context)
         rates, cut = estimate(predict(Method(), [network], context.images).numpy(), self.trim)
-        self.rates = context.buffer(rates.shape)
-        self.rates.copy_(torch.as_tensor(rates))
+        self.rates = context.tensor(rates)
         names = ", ".join(name for name, was_cut in zip(train.classes, cut, strict=True) if was_cut)
         notes = (f"Estimated noise rates were too high and were cut for: {names}.",) if names else ()
         return Prepared(train.values, history=history, notes=notes)
@@ -86,7 +83,5 @@ def corrected_cross_entropy(logits: Tensor, targets: Tensor, rates: Tensor) -> T
     (added, missed), (not_added, not_missed) = rates.log(), (1 - rates).log()
     labelled = torch.logaddexp(added + absent, not_missed + present)
     unlabelled = torch.logaddexp(not_added + absent, missed + present)
-    known = ~targets.isnan()
     labels = targets.nan_to_num()
-    entries = -labels * labelled - (1 - labels) * unlabelled
-    return (entries * known).sum() / known.sum().clamp(min=1)
+    return masked_mean(-labels * labelled - (1 - labels) * unlabelled, ~targets.isnan())

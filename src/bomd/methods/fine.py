@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bomd.learn.engine import Predict
-from bomd.methods.base import Context, Method, Prepared
+from bomd.methods.base import Context, Method, Prepared, entry_losses, masked_mean
 from bomd.methods.settings import check_shares, note_if_idle, warm_epochs
 from bomd.methods.two_gaussians import low_posterior
 from bomd.tables import LabelTable
@@ -28,6 +28,13 @@ class Fine(Method):
     scratch a fifth of them, among them up to a third of the images with a finding. What is dropped early is never
     learnt, so that the warm-up is long; dropping labels instead (`per_label`) costs less.
     Cost: 1.03.
+
+    Args:
+        per_label: Drop rejected positive labels from the loss instead of their images.
+        warmup: Share of all epochs of plain cross-entropy, before the first selection.
+        every: Share of all epochs between selections.
+        threshold: Posterior of the upper heap above which a label is kept.
+        fewest: Classes with fewer positive labels keep all of them.
     """
 
     def __init__(
@@ -38,15 +45,6 @@ class Fine(Method):
         threshold: float = 0.5,
         fewest: int = 50,
     ) -> None:
-        """Take the settings.
-
-        Args:
-            per_label: Drop rejected positive labels from the loss instead of their images.
-            warmup: Share of all epochs of plain cross-entropy, before the first selection.
-            every: Share of all epochs between selections.
-            threshold: Posterior of the upper heap above which a label is kept.
-            fewest: Classes with fewer positive labels keep all of them.
-        """
         check_shares("fine", warmup=warmup, every=every)
         self.per_label, self.warmup, self.every = per_label, warmup, every
         self.threshold, self.fewest = threshold, fewest
@@ -85,12 +83,9 @@ class Fine(Method):
         return kept
 
     def loss(self, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:
-        known = ~targets.isnan()
-        labels = torch.where(known, targets, torch.zeros_like(targets))
         clean = self.clean[index]
-        weights = known * (clean if self.per_label else clean.amin(dim=1, keepdim=True))
-        entries = labels * F.softplus(-logits) + (1 - labels) * F.softplus(logits)
-        return (entries * weights).sum() / weights.sum().clamp(min=1)
+        weights = ~targets.isnan() * (clean if self.per_label else clean.amin(dim=1, keepdim=True))
+        return masked_mean(entry_losses(logits, targets.nan_to_num()), weights)
 
 
 def alignment(features: Tensor, trusted: Tensor) -> Tensor:

@@ -32,6 +32,13 @@ class Hlc(Method):
     rare finding by "No Finding". On phantoms with right labels, begun when 2 of 12 epochs were done, this made about
     3.5 % of them wrong; with `threshold` 0 nothing is corrected.
     Cost: 1.
+
+    Args:
+        balance: Weight of the probabilities in a score; the edges have the rest.
+        threshold: Highest ratio of scores that is corrected when correction begins.
+        warmup: Share of all epochs that learns from the given labels first.
+        until: Share of all epochs after which nothing more is corrected; at least one epoch after the warm-up is.
+        width: Numbers that describe a class in the graph.
     """
 
     def __init__(
@@ -42,15 +49,6 @@ class Hlc(Method):
         until: float = 0.9,
         width: int = 64,
     ) -> None:
-        """Take the settings.
-
-        Args:
-            balance: Weight of the probabilities in a score; the edges have the rest.
-            threshold: Highest ratio of scores that is corrected when correction begins.
-            warmup: Share of all epochs that learns from the given labels first.
-            until: Share of all epochs after which nothing more is corrected; at least one epoch after the warm-up is.
-            width: Numbers that describe a class in the graph.
-        """
         within("[0, 1]", "hlc", balance=balance, threshold=threshold)
         check_shares("hlc", warmup=warmup, until=until)
         self.balance, self.threshold, self.width = balance, threshold, width
@@ -67,8 +65,7 @@ class Hlc(Method):
         self.first = max(1, warm_epochs(self.warmup, context.fit.epochs))
         self.last = max(self.first + 1, round(self.until * context.fit.epochs))
         self.nothing = train.classes.index(NO_FINDING) if NO_FINDING in train.classes else None
-        self.labels = context.buffer(train.values.shape)  # (N, C) as corrected so far, 0 where unknown
-        self.labels.copy_(torch.as_tensor(train.values).nan_to_num())
+        self.labels = context.tensor(train.values).nan_to_num()  # (N, C) as corrected so far, 0 where unknown
         self.limit = context.buffer(()).fill_(-1)
         notes = note_if_idle("hlc", self.first, context.fit.epochs, "labels stay as given")
         return Prepared(train.values, notes=notes)

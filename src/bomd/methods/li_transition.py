@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -15,14 +15,13 @@ from torch import Tensor
 
 from bomd.files import read_arrays, read_json, write_arrays, write_json
 from bomd.learn.engine import History, Predict, fit, predict
-from bomd.methods.base import Context, Method, Prepared
+from bomd.methods.base import Context, Method, Prepared, masked_mean
 from bomd.methods.settings import within
 from bomd.methods.two_gaussians import Floats, cross_entropies, low_posterior_by_label
 from bomd.networks.backbone import Network
 from bomd.seeds import derive
 from bomd.tables import NO_FINDING, Flags, LabelTable
 
-Source = Literal["pairs", "dual-T", "identity"]
 ROUNDING = 1e-9  # labels without any noise have rates of exactly 0
 
 
@@ -41,17 +40,15 @@ class LiTransition(Method):
     Found: on phantoms with noise on whole images, rates of missing labels come out about right on average, but rates
     of false ones far too low: labels of two classes are then not independent given the truth, as the equations ask.
     Cost: 1.6.
+
+    Args:
+        epochs: Of the first training, whose last third the losses are averaged over; half of the classifier's
+            by default.
+        threshold: Posterior of the low-loss heap above which a label counts as clean.
+        fewest: Labels of each value that have to be clean for rates to be estimated.
     """
 
     def __init__(self, epochs: int | None = None, threshold: float = 0.5, fewest: int = 50) -> None:
-        """Take the settings.
-
-        Args:
-            epochs: Of the first training, whose last third the losses are averaged over; half of the classifier's
-                by default.
-            threshold: Posterior of the low-loss heap above which a label counts as clean.
-            fewest: Labels of each value that have to be clean for rates to be estimated.
-        """
         within("[1, inf)", "li-transition", epochs=epochs)
         self.epochs, self.threshold, self.fewest = epochs, threshold, fewest
 
@@ -60,8 +57,7 @@ class LiTransition(Method):
         clean = low_posterior_by_label(losses, train.values)
         nothing = train.classes.index(NO_FINDING) if NO_FINDING in train.classes else None
         rates, sources = estimate(train.values, clean > self.threshold, seen, nothing, self.fewest)
-        self.rates = context.buffer(rates.shape)
-        self.rates.copy_(torch.from_numpy(rates))
+        self.rates = context.tensor(rates)
         known = ~np.isnan(clean)
         suspect = known & ~(clean > self.threshold)
         margin = np.where(known.any(axis=1), np.where(known, clean, np.inf).min(axis=1), np.nan)
@@ -72,11 +68,10 @@ class LiTransition(Method):
         return Prepared(train.values, flags, history=history, notes=(note,))
 
     def loss(self, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:
-        known = ~targets.isnan()
-        labels = torch.where(known, targets, torch.zeros_like(targets))
+        labels = targets.nan_to_num()
         here, absent = importance(logits.detach().sigmoid(), self.rates)
         entries = labels * here * F.softplus(-logits) + (1 - labels) * absent * F.softplus(logits)
-        return (entries * known).sum() / known.sum().clamp(min=1)
+        return masked_mean(entries, ~targets.isnan())
 
     def _first_training(self, train: LabelTable, context: Context) -> tuple[Floats, Floats, History]:
         """(N, C) mean losses over the last epochs, (N, C) last predictions, and what it took."""
@@ -147,7 +142,7 @@ def importance(predicted: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
 
 def estimate(
     labels: NDArray[np.float32], clean: NDArray[np.bool_], seen: Floats, nothing: int | None, fewest: int
-) -> tuple[Floats, list[Source]]:
+) -> tuple[Floats, list[str]]:
     """Find the rates of false and of missing labels of every class.
 
     Args:
@@ -161,7 +156,7 @@ def estimate(
         (2, C) rates, and where each class's come from.
     """
     rates = np.zeros((2, labels.shape[1]))
-    sources: list[Source] = ["identity"] * labels.shape[1]
+    sources = ["identity"] * labels.shape[1]
     for column in range(labels.shape[1]):
         known = ~np.isnan(labels[:, column])
         given = labels[known, column] >= 0.5
@@ -170,14 +165,11 @@ def estimate(
             continue
         others = [other for other in range(labels.shape[1]) if other not in (column, nothing) and column != nothing]
         tables = [pair(labels, clean, column, other, fewest) for other in others]
-        ways: list[tuple[Source, tuple[float, float] | None]] = [
-            ("pairs", from_pairs([table for table in tables if table is not None])),
-            ("dual-T", dual(given, seen[known, column], fewest)),
-        ]
-        for source, found in ways:
-            if found is not None:
-                rates[:, column], sources[column] = found, source
-                break
+        found, source = from_pairs([table for table in tables if table is not None]), "pairs"
+        if found is None:
+            found, source = dual(given, seen[known, column], fewest), "dual-T"
+        if found is not None:
+            rates[:, column], sources[column] = found, source
     return rates, sources
 
 

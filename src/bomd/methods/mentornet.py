@@ -26,6 +26,18 @@ class MentorNet(Method):
     Found: on phantoms the hardest images are those with findings almost without exception, so that leaving out more
     than are wrong costs what is rare.
     Cost: 1.
+
+    Args:
+        percentile: Of the recent losses, as a share; images below it count as easy. By default the share that the
+            recipe's noise left right.
+        momentum: Of the running percentile.
+        recent: Losses that it is taken over.
+        burn_in: Share of the run in which every image counts.
+        taper: Share of the run after which hard images fade instead of being left out.
+        scale: How far above the percentile a loss has to lie then to count nothing.
+        early: Share of the run in which `early_dropout` applies.
+        early_dropout: Share of the images that is dropped at random in that time.
+        late_dropout: The same afterwards.
     """
 
     def __init__(
@@ -40,20 +52,6 @@ class MentorNet(Method):
         early_dropout: float = 0.5,
         late_dropout: float = 0.05,
     ) -> None:
-        """Take the settings.
-
-        Args:
-            percentile: Of the recent losses, as a share; images below it count as easy. By default the share that the
-                recipe's noise left right.
-            momentum: Of the running percentile.
-            recent: Losses that it is taken over.
-            burn_in: Share of the run in which every image counts.
-            taper: Share of the run after which hard images fade instead of being left out.
-            scale: How far above the percentile a loss has to lie then to count nothing.
-            early: Share of the run in which `early_dropout` applies.
-            early_dropout: Share of the images that is dropped at random in that time.
-            late_dropout: The same afterwards.
-        """
         within("[0, 1]", "mentornet", percentile=percentile, momentum=momentum, burn_in=burn_in, taper=taper)
         within("[0, 1]", "mentornet", early=early, early_dropout=early_dropout, late_dropout=late_dropout)
         within("[1, inf)", "mentornet", recent=recent)

@@ -24,6 +24,14 @@ class Ncr(Method):
     batches are no neighbourhood, neighbours also come from a queue of the features and logits of earlier batches;
     an image is never its own neighbour, and rows without a similar image do not count.
     Cost: 1.
+
+    Args:
+        weight: Of the neighbours; cross-entropy has the rest (the paper's alpha).
+        neighbours: Images that an image is compared with.
+        temperature: Logits are divided by it before the comparison.
+        power: Of the cosine, in the weights of neighbours.
+        warmup: Share of all epochs that is trained with plain cross-entropy first.
+        queue: Entries that are kept of earlier batches, at most one per training image; 0 keeps none.
     """
 
     def __init__(
@@ -35,16 +43,6 @@ class Ncr(Method):
         warmup: float = 0.3,
         queue: int = 4096,
     ) -> None:
-        """Take the settings.
-
-        Args:
-            weight: Of the neighbours; cross-entropy has the rest (the paper's alpha).
-            neighbours: Images that an image is compared with.
-            temperature: Logits are divided by it before the comparison.
-            power: Of the cosine, in the weights of neighbours.
-            warmup: Share of all epochs that is trained with plain cross-entropy first.
-            queue: Entries that are kept of earlier batches, at most one per training image; 0 keeps none.
-        """
         check_shares("ncr", warmup=warmup)
         within("[0, 1]", "ncr", weight=weight)
         within("(0, inf)", "ncr", neighbours=neighbours, temperature=temperature, power=power)

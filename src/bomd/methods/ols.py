@@ -21,14 +21,12 @@ class Ols(Method):
     positives; its soft label is the mean row of its positives, and its own label where it has none. Rows start as
     the share of each label given class k, and a row that no image was right about stays as it was.
     Cost: 1.
+
+    Args:
+        weight: Share of the soft label in the loss; the rest is the given label.
     """
 
     def __init__(self, weight: float = 0.5) -> None:
-        """Take the settings.
-
-        Args:
-            weight: Share of the soft label in the loss; the rest is the given label.
-        """
         within("[0, 1]", "ols", weight=weight)
         self.weight = weight
 

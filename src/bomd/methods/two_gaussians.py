@@ -115,6 +115,13 @@ def cross_entropies(logits: NDArray[np.float32], labels: NDArray[np.float32]) ->
     return np.asarray(labels * np.logaddexp(0, -exact) + (1 - labels) * np.logaddexp(0, exact))
 
 
+def row_means(values: NDArray[np.floating]) -> Floats:
+    """(N) mean over the labels that are there, NaN where none is."""
+    known = ~np.isnan(values)
+    sums, counts = np.where(known, values, 0).sum(axis=1, dtype=np.float64), known.sum(axis=1)
+    return np.asarray(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
+
+
 def _best_split(values: Floats) -> float:
     """The smallest value of the upper heap when two heaps deviate least from their means."""
     ordered = np.sort(values)

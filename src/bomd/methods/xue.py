@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from bomd import progress
 from bomd.config import FitSettings
 from bomd.learn.engine import Batch, Predict
-from bomd.methods.base import Context, Method, Prepared
+from bomd.methods.base import Context, Method, Prepared, masked_mean
 from bomd.methods.settings import check_shares, note_if_idle, warm_epochs, within
-from bomd.methods.two_gaussians import cross_entropies, low_posterior
+from bomd.methods.two_gaussians import cross_entropies, low_posterior, row_means
 from bomd.networks.backbone import Network
 from bomd.seeds import derive
 from bomd.tables import LabelTable
@@ -43,6 +43,13 @@ class Xue(Method):
     beginning, and what is not trusted is not learnt: after one epoch of trust it fell far behind cross-entropy even
     without noise. Teachers lag behind their students in runs of few hundred steps.
     Cost: 7.2.
+
+    Args:
+        weight: Of the three representation terms together, once the ramp is over.
+        ramp: Share of the run over which that weight rises and the filter's threshold falls.
+        warmup: Share of all epochs that trust all labels.
+        average: How much of a teacher's weights stays at each step.
+        temperature: Of the comparison of two views of noisy images.
     """
 
     networks = 2
@@ -56,15 +63,6 @@ class Xue(Method):
         average: float = 0.99,
         temperature: float = 0.5,
     ) -> None:
-        """Take the settings.
-
-        Args:
-            weight: Of the three representation terms together, once the ramp is over.
-            ramp: Share of the run over which that weight rises and the filter's threshold falls.
-            warmup: Share of all epochs that trust all labels.
-            average: How much of a teacher's weights stays at each step.
-            temperature: Of the comparison of two views of noisy images.
-        """
         check_shares("xue", warmup=warmup, ramp=ramp)
         within("[0, inf)", "xue", weight=weight)
         within("(0, inf)", "xue", temperature=temperature)
@@ -160,17 +158,14 @@ def trusted(logits: NDArray[np.float32], labels: NDArray[np.float32], threshold:
         labels: (N, C), NaN where there is no label.
         threshold: Probability of belonging to the high losses above which an image is noisy.
     """
-    known = ~np.isnan(labels)
-    sums = np.nansum(cross_entropies(logits, labels), axis=1)
-    losses = np.where(known.any(1), sums / known.sum(1).clip(min=1), np.nan)
-    return ~(1 - low_posterior(losses) > threshold)
+    return ~(1 - low_posterior(row_means(cross_entropies(logits, labels))) > threshold)
 
 
 def cross_entropy_of_clean(logits: Tensor, targets: Tensor, clean: Tensor) -> Tensor:
     """Mean cross-entropy over the labels (B, C) of clean images; `clean` (B) is 1 or 0."""
     counted = ~targets.isnan() * clean[:, None]
     entries = F.binary_cross_entropy_with_logits(logits, targets.nan_to_num(), reduction="none")
-    return (entries * counted).sum() / counted.sum().clamp(min=1)
+    return masked_mean(entries, counted)
 
 
 def relation_loss(features: Tensor, taught: Tensor) -> Tensor:
@@ -209,4 +204,4 @@ def contrast_of_noisy(first: Tensor, second: Tensor, noisy: Tensor, temperature:
     allowed = (places[:, None] != places) & ((weights > 0) | (partners[:, None] == places))
     likeness = (views @ views.T / temperature).masked_fill(~allowed, -torch.inf)
     losses = F.cross_entropy(likeness, partners, reduction="none")
-    return (losses * weights).sum() / weights.sum().clamp(min=1)
+    return masked_mean(losses, weights)
