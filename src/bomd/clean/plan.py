@@ -56,20 +56,17 @@ def plan(
 ) -> Plan:
     """Choose sizes such that `peak` is at most `memory`, or the least that is possible.
 
-    With p and m vectors of D numbers in a row and in a target, and s and t bytes in a sum and in a rounded number, the
-    peak is batch (8 p D + 128 candidates) + block m (D + 6) t + strip (s ((p + 1) m tile + 3 block) + 32 p D)
-    + max(32 tile m, 24 pairs (p + m)) D, of which each part takes at most a quarter of the memory.
+    With s and t bytes in a sum and in a rounded number, the peak is batch (8 p D + 128 candidates) + block m (D + 6) t
+    + strip (s ((p + 1) m tile + 3 block) + 32 p D) + max(32 tile m, 24 pairs (p + m)) D, of which each part takes at
+    most a quarter of the memory.
 
     Args:
-        queries: rows to search for.
-        targets: bags to search among.
-        query_bag: vectors in a row's bag.
-        bag: vectors in a target.
-        width: numbers in a vector.
+        query_bag: p, vectors in a row's bag.
+        bag: m, vectors in a target.
+        width: D, numbers in a vector.
         candidates: targets that are kept for every row.
         memory: bytes.
         dtype: of rounded numbers.
-        device: cpu or cuda.
     """
     each, quarter = sums_in(dtype).itemsize, memory / 4
     rounded = bag * rounded_width(width) * dtype.itemsize
