@@ -22,24 +22,14 @@ MEASURED_BYTES = 24  # per number that is being measured: as given, float32, flo
 
 @dataclass(frozen=True)
 class Plan:
-    """Sizes of one search for the nearest bags.
+    """Sizes of one search for the nearest bags."""
 
-    Attributes:
-        batch: rows whose candidates are collected at a time; each batch passes over all targets.
-        block: targets that are held rounded at a time; fewer than there are means that they are read for every batch.
-        tile: targets that are read, rounded and multiplied at a time.
-        strip: rows that are rounded and multiplied at a time.
-        passes: how often all targets are read.
-        peak: bytes that the search takes at most, beside the descriptors as given, a few numbers for each image,
-            and the lists that it returns.
-    """
-
-    batch: int
-    block: int
-    tile: int
-    strip: int
-    passes: int
-    peak: float
+    batch: int  # rows whose candidates are collected at a time; each batch passes over all targets
+    block: int  # targets that are held rounded at a time; if these are not all, they are read anew for every batch
+    tile: int  # targets that are read, rounded and multiplied at a time
+    strip: int  # rows that are rounded and multiplied at a time
+    passes: int  # how often all targets are read
+    peak: float  # most bytes taken beside descriptors as given, a few numbers for each image, and the lists returned
 
 
 def plan(

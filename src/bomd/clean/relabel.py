@@ -16,15 +16,7 @@ Labels = TypeVar("Labels", LabelTable, NDArray[Any])
 
 
 def neighbour_mean(labels: NDArray[Any], neighbours: Neighbours | NDArray[Any]) -> NDArray[np.float64]:
-    """Mean given label of each image's neighbours, over those that exist and are labelled.
-
-    Args:
-        labels: (N, C) in [0, 1] or NaN.
-        neighbours: (Q, K) rows of `labels`; -1 stands for a neighbour that does not exist.
-
-    Returns:
-        (Q, C); NaN where no neighbour is labelled.
-    """
+    """(Q, C) mean given label of each image's (Q, K) neighbours, as in `vote` with all counting alike."""
     indices = neighbours.indices if isinstance(neighbours, Neighbours) else np.asarray(neighbours)
     if indices.ndim != 2 or not np.issubdtype(indices.dtype, np.integer):
         raise InputError(f"Neighbours must be a (Q, K) array of row numbers, got {indices.dtype} {indices.shape}.")

@@ -26,13 +26,11 @@ class TextTower:
     two are equal.
 
     Attributes:
-        token_width: E, the length of a context vector.
-        width: D, the length of what comes out.
+        token_width: E, the length of a context vector; `width` is D, that of what comes out.
         identity: changes with anything that changes what comes out.
-        notes: what a reader of the results should know.
     """
 
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what a reader of the results should know
 
     def __init__(self, model: Any, tokenizer: Any, classes: Sequence[str], device: torch.device) -> None:
         self.model = model.float().eval().requires_grad_(False).to(device)
@@ -93,11 +91,7 @@ Tower = TextTower | VectorTower
 
 
 class PromptHead(nn.Module):
-    """What is learnt beside the trunk: a projection of its features, the context, a scale and a bias per class.
-
-    Attributes:
-        context: (n, E) the learnt words.
-    """
+    """What is learnt beside the trunk: a projection of its features, (n, E) context, a scale and a bias per class."""
 
     def __init__(self, features: int, tower: Tower, words: int, prevalence: Tensor) -> None:
         """Draw the projection of (B, features) and n `words` of context from PyTorch's global generator.
@@ -126,13 +120,7 @@ def prompt_logits(images: Tensor, prompts: Tensor, scale: Tensor | float, bias: 
 
 
 def open_tower(classes: Sequence[str], language: str, device: torch.device, seed: int) -> Tower:
-    """The text tower that `language` names, or the stand-in where it names only vectors.
-
-    Args:
-        language: `bluebert`, `biobert`, `clinicalbert` or the folder of a transformers model for a text tower;
-            anything else that the label space knows for the stand-in.
-        seed: of `random` class vectors.
-    """
+    """The text tower of an encoder or the folder of a transformers model, or the stand-in for any other language."""
     where = ENCODERS.get(language, language)
     if language not in ENCODERS and not Path(language).is_dir():
         return VectorTower(embed(classes, language, seed=seed), device)

@@ -96,13 +96,8 @@ def margin_loss(
 ) -> Tensor:
     """The value of the game, summed over classes.
 
-    Args:
-        probabilities: (B, C).
-        positive: (B, C) weights of entries in means over positives, as `occupancy` gives them.
-        negative: (B, C) the same for negatives.
-        share: (C) of positives.
-        game: (3, C) a, b and alpha.
-        margin: Between positives and negatives.
+    `positive` and `negative` (B, C) are weights of entries in means, as `occupancy` gives them; `share` (C) is that of
+    positives, and `game` (3, C) are a, b and alpha.
     """
     around_positives, around_negatives, tension = game
     spread = (1 - share) * (positive * (probabilities - around_positives).square()).sum(0)

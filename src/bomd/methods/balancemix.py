@@ -100,16 +100,11 @@ class BalanceMix(Method):
         return masked_mean(entry_losses(networks[0](mixed), aim) * trust, known & known[partner])
 
     def refine(self, labels: Tensor, known: Tensor, clean: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-        """Keep, replace or doubt each label.
+        """(B, C) labels kept, replaced or doubted, and (B, C) how much each counts.
 
         Args:
-            labels: (B, C) as given, 0 where unknown.
-            known: (B, C)
             clean: (B, C) posterior of being clean, NaN where unknown.
             seen: (B, C) mean prediction of two views.
-
-        Returns:
-            (B, C) labels, and (B, C) how much each counts.
         """
         sure = (seen > self.confident) | (seen < 1 - self.confident)
         replaced = known & ~(clean > 0.5) & sure
@@ -140,14 +135,9 @@ def confidences(predicted: NDArray[np.float32], labels: NDArray[np.float32]) -> 
 
 
 def minority_odds(labels: NDArray[np.float32], present: Floats, absent: Floats) -> Floats:
-    """(N) odds of being drawn: one over the sum of the confidences of an image's labels.
+    """(N) odds of being drawn: one over the sum of the confidences (C) in an image's positive and negative labels.
 
     An unknown label stands at the mean of the image's others, so that images with few labels are not preferred.
-
-    Args:
-        labels: (N, C)
-        present: (C) confidence in positive labels.
-        absent: (C) confidence in negative labels.
     """
     known = ~np.isnan(labels)
     scores = np.where(known, np.where(labels >= 0.5, present, absent), 0).sum(axis=1)
@@ -157,12 +147,9 @@ def minority_odds(labels: NDArray[np.float32], present: Floats, absent: Floats) 
 
 
 def choose(odds: Tensor, draws: Tensor, index: Tensor) -> Tensor:
-    """(B) a partner for every image, drawn with these odds.
+    """(B) a partner for every image, drawn with these odds (above 0) by uniform draws in [0, 1).
 
-    Args:
-        odds: (B) above 0.
-        draws: (B) uniform in [0, 1).
-        index: (B) rows of the training table, whose order makes the choice independent of that in the batch.
+    The order of `index`, rows of the training table, makes the choice independent of that in the batch.
     """
     order = index.argsort()
     heights = odds[order].cumsum(0)

@@ -29,15 +29,10 @@ if TYPE_CHECKING:  # so that methods which clean nothing do not depend on how la
 
 @dataclass(frozen=True)
 class NoiseLevel:
-    """How much of the training labels was made wrong on purpose; the papers of some methods take it as known.
+    """How much of the training labels was made wrong on purpose; the papers of some methods take it as known."""
 
-    Attributes:
-        images: Share of the images with a wrong label.
-        labels: Share of wrong labels among the known ones.
-    """
-
-    images: float = 0.0
-    labels: float = 0.0
+    images: float = 0.0  # share of the images with a wrong label
+    labels: float = 0.0  # share of wrong labels among the known ones
 
     @classmethod
     def between(cls, clean: NDArray[np.float32], noisy: NDArray[np.float32]) -> NoiseLevel:
@@ -78,17 +73,11 @@ class Context:
 
 @dataclass(frozen=True)
 class Space:
-    """Where a method puts the training images among the class names.
+    """Where a method puts the training images among the class names."""
 
-    Attributes:
-        descriptors: (N, M, D), maybe a memory map.
-        vectors: (C, D) of the classes.
-        voters: Finds the neighbours of these rows, flagged or not.
-    """
-
-    descriptors: Floats
-    vectors: Floats
-    voters: Callable[[NDArray[np.int64]], Neighbours]
+    descriptors: Floats  # (N, M, D), maybe a memory map
+    vectors: Floats  # (C, D) of the classes
+    voters: Callable[[NDArray[np.int64]], Neighbours]  # finds the neighbours of these rows, flagged or not
 
 
 @dataclass(frozen=True)
@@ -165,11 +154,7 @@ class Method(Learner):
 
 
 def train_plainly(train: LabelTable, context: Context, epochs: int | None = None) -> tuple[Network, History]:
-    """A classifier of the given labels by plain cross-entropy, trained once for all methods that start from one.
-
-    Args:
-        epochs: Instead of the recipe's.
-    """
+    """A classifier of the given labels by plain cross-entropy, trained once for all methods that start from one."""
     settings = replace(context.fit, select="last", epochs=context.fit.epochs if epochs is None else epochs)
     inputs = (context.images.fingerprint, train.values, settings, context.seed, context.fabric.key)
     with context.stages.enter("cross-entropy", *inputs, *train.marks(), by=(__name__,)) as stage:

@@ -34,19 +34,13 @@ FILE = "descriptors.npy"
 
 @dataclass(frozen=True)
 class Described:
-    """What stage one says about every image.
+    """What stage one says about every image."""
 
-    Attributes:
-        descriptors: (N, M, D), a memory map.
-        scores: (N, C) how well each class fits; None where stage one never saw a label.
-        vectors: (C, D) of the classes, where descriptors lie among them.
-    """
-
-    descriptors: Floats
-    scores: Floats | None
+    descriptors: Floats  # (N, M, D), a memory map
+    scores: Floats | None  # (N, C) how well each class fits; None where stage one never saw a label
     history: History
     notes: tuple[str, ...] = ()
-    vectors: Floats | None = None
+    vectors: Floats | None = None  # (C, D) of the classes, where descriptors lie among them
 
 
 class Bomd(Method):

@@ -58,11 +58,7 @@ class Can(Method):
 def balance_loss(logits: Tensor, targets: Tensor, negatives: Tensor, focus: float) -> Tensor:
     """Focal cross-entropy in which the positives and negatives of a class weigh alike, summed over classes.
 
-    Args:
-        logits: (B, C).
-        targets: (B, C), NaN where there is no label.
-        negatives: (C) share of the labels of a class that are negative.
-        focus: exponent of one minus the probability of the label.
+    `negatives` (C) are shares among the labels of a class, `focus` the exponent of 1 - the probability of a label.
     """
     labels, known = targets.nan_to_num(), ~targets.isnan()
     probabilities = logits.sigmoid()

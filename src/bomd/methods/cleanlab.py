@@ -58,12 +58,7 @@ class Cleanlab(Method):
 
 
 def find_wrong(table: LabelTable, probabilities: Floats) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
-    """(N, C) labels that cleanlab finds wrong, and what it could not judge.
-
-    Args:
-        table: Labels of N images, 0, 1 or NaN.
-        probabilities: (N, C) from networks that were not trained on the image.
-    """
+    """(N, C) labels that cleanlab finds wrong by (N, C) held-out probabilities, and what it could not judge."""
     wrong = np.zeros(table.values.shape, dtype=np.bool_)
     notes = []
     for column, name in enumerate(table.classes):

@@ -86,11 +86,6 @@ def easiest(losses: Tensor, members: Tensor, share: Tensor) -> Tensor:
     """(B, K) the part of each column's members with the smallest losses, rounded down but never to nothing.
 
     Ranks instead of a shorter list keep every shape fixed, so that a GPU can replay the step.
-
-    Args:
-        losses: (B, K).
-        members: (B, K) bool, what to choose from.
-        share: The part, a number on the same device.
     """
     rank = losses.masked_fill(~members, torch.inf).argsort(dim=0, stable=True).argsort(dim=0)
     count = (share * members.sum(0) + 1e-4).floor().clamp(min=1)  # 4/5 of 5 may be a hair below 4

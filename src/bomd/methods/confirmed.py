@@ -15,12 +15,7 @@ from bomd.tables import LabelTable
 
 
 def hold_confirmed(method: Method, given: LabelTable, device: torch.device) -> Learner:
-    """The method as it is, or, where it may doubt labels that people decided on, one that learns these in full.
-
-    Args:
-        given: The training table; its `confirmed` says what people decided on.
-        device: Where training runs.
-    """
+    """The method as it is, or, where it may doubt labels that people decided on, one that learns these in full."""
     unchanged = type(method).loss is Method.loss and type(method).step is Method.step
     if given.confirmed is None or not given.confirmed.any() or unchanged or method.trusts_labels:
         return method

@@ -103,13 +103,7 @@ class PromptLearner(Learner):
     recordable = False  # a text model of others may look at values, such as whether a mask is full
 
     def __init__(self, tower: Tower, words: int, frequency: Tensor) -> None:
-        """Take what stays fixed.
-
-        Args:
-            tower: reads the prompts.
-            words: n, the number of context vectors.
-            frequency: (C) share of positive labels.
-        """
+        """Take the tower that reads prompts, how many context vectors are learnt, and the (C) shares of positives."""
         self.tower, self.words, self.frequency = tower, words, frequency
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:

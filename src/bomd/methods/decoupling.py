@@ -79,12 +79,6 @@ class Decoupling(Method):
 
 
 def weighted_mean(losses: Tensor, chosen: Tensor, known: Tensor, minimum: float) -> Tensor:
-    """Sum of the chosen losses over their number, or over the share `minimum` of the known ones where that is more.
-
-    Args:
-        losses: (B, C).
-        chosen: (B, C) bool, a part of `known`.
-        known: (B, C) bool, what has a label.
-    """
+    """Sum of the chosen losses over their number, or over the share `minimum` of the known ones where that is more."""
     divisor = torch.maximum(chosen.sum(), minimum * known.sum()).clamp(min=1e-6)
     return (losses * chosen).sum() / divisor

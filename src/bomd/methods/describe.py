@@ -85,11 +85,7 @@ def tables_of(name: str) -> tuple[str, ...]:
 
 
 def in_use(name: str, given: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Every setting of a method with its value, defaults too: these may change, and a result should say what it had.
-
-    Args:
-        given: What a recipe sets, by table.
-    """
+    """Every setting of a method by what a recipe sets in each table, or by default: a result should say what it had."""
     chosen = {key: value for table in tables_of(name) for key, value in given.get(table, {}).items()}
     return {setting.name: chosen.get(setting.name, setting.default) for setting in describe(name).settings}
 

@@ -166,13 +166,7 @@ class DivideMix(Method):
 
 
 def clean_posterior(losses: Floats, labels: NDArray[np.float32], per_label: bool) -> Floats:
-    """(N, C) posterior that each label is clean, or (N, 1) that each image is, by its mean loss.
-
-    Args:
-        losses: (N, C) cross-entropy of every label, NaN where there is none.
-        labels: (N, C)
-        per_label: Whether to judge labels one by one.
-    """
+    """(N, C) posterior that each label is clean by its (N, C) loss, or (N, 1) that each image is, by its mean loss."""
     return low_posterior_by_label(losses, labels) if per_label else low_posterior(row_means(losses))[:, None]
 
 

@@ -52,10 +52,6 @@ class FCorrection(Method):
 def estimate(probabilities: NDArray[np.float32], trim: float) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """How often each class is added and missed, told by the images that a network is surest about.
 
-    Args:
-        probabilities: (N, C) of the given labels.
-        trim: Share of the images to set aside at either end.
-
     Returns:
         (2, C) shares of wrong labels among images without the class (added) and with it (missed), and (C) whether
         an estimate had to be cut.
@@ -72,12 +68,7 @@ def estimate(probabilities: NDArray[np.float32], trim: float) -> tuple[NDArray[n
 def corrected_cross_entropy(logits: Tensor, targets: Tensor, rates: Tensor) -> Tensor:
     """Mean over the labelled entries of the cross-entropy between given labels and noisy probabilities.
 
-    Computed from logarithms, since a product of small probabilities would vanish.
-
-    Args:
-        logits: (B, C) of the clean probabilities.
-        targets: (B, C), NaN where there is no label.
-        rates: (2, C) shares of labels that are added and missed.
+    Computed from logarithms, since a product of small probabilities would vanish; `rates` are those of `estimate`.
     """
     present, absent = F.logsigmoid(logits), F.logsigmoid(-logits)
     (added, missed), (not_added, not_missed) = rates.log(), (1 - rates).log()

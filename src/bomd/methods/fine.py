@@ -66,11 +66,9 @@ class Fine(Method):
         self.clean.copy_(self.select(features, self.clean.cpu() > 0))
 
     def select(self, features: Tensor, before: Tensor) -> Tensor:
-        """(N, C) whether each label is kept; all but positive ones are.
+        """(N, C) whether each label is kept by (N, F) features; all but positive ones are.
 
-        Args:
-            features: (N, F)
-            before: (N, C) what was kept last time, from which the directions come.
+        The directions come from what was kept `before`, (N, C).
         """
         kept = torch.ones_like(self.positive)
         for column in range(self.positive.shape[1]):
@@ -89,12 +87,7 @@ class Fine(Method):
 
 
 def alignment(features: Tensor, trusted: Tensor) -> Tensor:
-    """(N) absolute cosine of each feature vector to the main direction of the trusted ones.
-
-    Args:
-        features: (N, F) of the images of one class.
-        trusted: (N) the images that decide about the direction; all do where none is trusted.
-    """
+    """(N) absolute cosine of (N, F) features to the main direction of the trusted ones, or of all where none is."""
     exact = features.double()
     chosen = exact[trusted] if trusted.any() else exact
     # The F x F matrix, because a decomposition of the features themselves would make N x N numbers.

@@ -52,10 +52,7 @@ class Hermoza(Method):
 def weighted_cross_entropy(logits: Tensor, targets: Tensor, shares: Tensor) -> Tensor:
     """Mean over the labelled entries of a cross-entropy that weighs the positives of rare classes up.
 
-    Args:
-        logits: (B, C).
-        targets: (B, C), NaN where there is no label.
-        shares: (C) each class's share of all positives: the weight of its negatives, one less that of its positives.
+    A class's share of all positives (C) is the weight of its negatives, and one less that of its positives.
     """
     labels = targets.nan_to_num()
     entries = (1 - shares) * labels * F.softplus(-logits) + shares * (1 - labels) * F.softplus(logits)

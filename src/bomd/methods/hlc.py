@@ -87,12 +87,7 @@ class Hlc(Method):
 
 
 def limit(epoch: int, first: int, last: int, threshold: float) -> float:
-    """The highest ratio of scores that is corrected in this epoch, counted from 0; -1 where none is.
-
-    Args:
-        first: Epoch in which correction begins, with the whole threshold.
-        last: Epoch in which it has ended.
-    """
+    """The highest ratio of scores that is corrected in an epoch: the threshold in the first, -1 where none is."""
     return threshold * ((last - epoch) / (last - first)) if first <= epoch < last else -1.0
 
 
@@ -103,9 +98,7 @@ def correct(
 
     Args:
         labels: (B, C) 0, 1 or NaN; NaN stays and belongs to no set.
-        probabilities: (B, C).
         edges: (B, C, C) ties of every class to every other; those of a class to itself do not count.
-        limit: a number; below 0 nothing is replaced.
         balance: weight of the probabilities in a score.
         nothing: the column of "No Finding", which ends as 1 in a replaced row exactly where no finding is left.
     """

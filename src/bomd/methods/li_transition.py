@@ -104,16 +104,12 @@ class LiTransition(Method):
 
 
 class FirstTraining(Method):
-    """Plain cross-entropy that adds up the loss of every label over its last epochs.
-
-    Attributes:
-        window: Epochs whose losses are added: the last third, and at least one.
-        losses: (N, C) their sum; that after the very last epoch is left to `add`.
-    """
+    """Plain cross-entropy that adds up the loss of every label over its last epochs."""
 
     def __init__(self, labels: NDArray[np.float32], context: Context, epochs: int) -> None:
-        self.labels, self.epochs, self.window = labels, epochs, math.ceil(epochs / 3)
-        self.losses = context.buffer(labels.shape)
+        self.labels, self.epochs = labels, epochs
+        self.window = math.ceil(epochs / 3)  # epochs whose losses are added: the last third, and at least one
+        self.losses = context.buffer(labels.shape)  # (N, C) their sum; that after the very last is left to `add`
 
     def buffers(self) -> dict[str, Tensor]:
         return {"losses": self.losses}
@@ -129,12 +125,7 @@ class FirstTraining(Method):
 
 
 def importance(predicted: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
-    """(B, C) weights of positive and of negative labels: probability of the label if true over that of it as given.
-
-    Args:
-        predicted: (B, C) probability that each class is there.
-        rates: (2, C) of false and of missing labels.
-    """
+    """(B, C) weights of positive and of negative labels: probability of the label if true over that of it as given."""
     here = predicted.clamp(1e-4, 1 - 1e-4)
     given = rates[0] * (1 - here) + (1 - rates[1]) * here
     return here / given, (1 - here) / (1 - given)
@@ -143,17 +134,13 @@ def importance(predicted: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
 def estimate(
     labels: NDArray[np.float32], clean: NDArray[np.bool_], seen: Floats, nothing: int | None, fewest: int
 ) -> tuple[Floats, list[str]]:
-    """Find the rates of false and of missing labels of every class.
+    """(2, C) rates of false and of missing labels, and where each class's come from.
 
     Args:
-        labels: (N, C) as given, positive from 0.5 on; NaN where unknown.
         clean: (N, C) labels that are likely to be right.
         seen: (N, C) predictions of a network that learnt the given labels.
         nothing: The column of "No Finding".
         fewest: Labels of each value that have to be clean.
-
-    Returns:
-        (2, C) rates, and where each class's come from.
     """
     rates = np.zeros((2, labels.shape[1]))
     sources = ["identity"] * labels.shape[1]
@@ -193,11 +180,7 @@ def pair(
 
 
 def from_pairs(tables: list[tuple[Floats, Floats]]) -> tuple[float, float] | None:
-    """The rates that the pair with the best agreement to all pairs asks for; None where no pair has a solution.
-
-    Args:
-        tables: As `pair` returns them.
-    """
+    """The rates that the pair with the best agreement to all pairs asks for; None where no `pair` has a solution."""
     systems, solutions = [], []
     for (absent, here), joint in tables:
         if math.isclose(here[0], absent[0], abs_tol=1e-9):
@@ -218,12 +201,10 @@ def from_pairs(tables: list[tuple[Floats, Floats]]) -> tuple[float, float] | Non
 
 
 def dual(given: NDArray[np.bool_], seen: Floats, fewest: int) -> tuple[float, float] | None:
-    """Rates by way of the predicted class (dual-T): from truth to prediction, and from prediction to label.
+    """Rates by way of the predicted class (dual-T): from truth to prediction, and from prediction to (N) labels.
 
-    Args:
-        given: (N) labels of one class.
-        seen: (N) predictions, of which 3 % at either end are left out when the surest are looked for.
-        fewest: Images of either predicted class that are needed.
+    Of the predictions `seen` (N), 3 % at either end are left out when the surest are looked for. None where fewer than
+    `fewest` images are predicted either way.
     """
     predicted = seen > 0.5
     if min(predicted.sum(), (~predicted).sum()) < fewest:

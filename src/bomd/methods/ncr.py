@@ -80,14 +80,7 @@ class Ncr(Method):
         return loss
 
     def divergence(self, features: Tensor, logits: Tensor, index: Tensor, known: Tensor) -> Tensor:
-        """T^2 times the mean divergence of predictions from those of their nearest images.
-
-        Args:
-            features: (B, F) without gradient.
-            logits: (B, C) with gradient.
-            index: (B) rows of the training table.
-            known: (B, C) which entries count.
-        """
+        """T^2 times the mean divergence of predictions from those of the nearest images; logits have a gradient."""
         others = torch.cat([logits.detach(), self.logits]) / self.temperature
         wanted, similar = neighbour_mean(
             features,
@@ -131,11 +124,8 @@ def neighbour_mean(
 
     Args:
         features: (B, F); zero vectors are similar to nothing.
-        index: (B) which image each row shows.
-        other_features: (O, F) images that may be neighbours.
-        other_index: (O) which image each of them shows; the same image is no neighbour.
+        index: (B) which image each row shows; the same image is no neighbour.
         probabilities: (O, C) of the others.
-        neighbours: How many others count.
         power: Of the cosine, in the weights.
     """
     cosine = F.normalize(features) @ F.normalize(other_features).T

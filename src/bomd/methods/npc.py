@@ -103,8 +103,6 @@ def neighbour_vote(features: Tensor, logits: Tensor, verdicts: Tensor, share: fl
 
     Args:
         features: (N, F) of the images, on the device to compute on.
-        logits: (N, C).
-        verdicts: (N, C) 0 or 1.
         share: of the images with either verdict on a class that are its anchors, the most confident ones.
         neighbours: anchors that vote; all where there are fewer.
     """

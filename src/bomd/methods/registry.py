@@ -27,11 +27,7 @@ class Registry(MutableMapping[str, "type[Method]"]):
     """From a name to the class of a method; `package.module:Class` names one from outside this package."""
 
     def __init__(self, places: Mapping[str, str]) -> None:
-        """Take the list.
-
-        Args:
-            places: "file:Class" in this folder by name.
-        """
+        """Take the list: "file:Class" in this folder by name."""
         self._places: dict[str, str | type[Method]] = dict(places)
 
     def __getitem__(self, name: str) -> type[Method]:

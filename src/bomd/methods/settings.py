@@ -37,11 +37,7 @@ def warm_epochs(share: float, epochs: int) -> int:
 
 
 def note_if_idle(method: str, warm: int, epochs: int, what: str) -> tuple[str, ...]:
-    """A note where the warm-up is the whole training, since the method then never begins.
-
-    Args:
-        what: Becomes of the labels then, such as "all labels count".
-    """
+    """A note on what becomes of labels where the warm-up is the whole training: the method then never begins."""
     return (f"{method}: the warm-up of {warm} epochs is the whole training; {what}.",) if epochs <= warm else ()
 
 

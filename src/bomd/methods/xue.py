@@ -151,13 +151,7 @@ class Xue(Method):
 
 
 def trusted(logits: NDArray[np.float32], labels: NDArray[np.float32], threshold: float) -> NDArray[np.bool_]:
-    """(N) whether an image's mean loss is not clearly one of the high ones; without labels an image stays in.
-
-    Args:
-        logits: (N, C).
-        labels: (N, C), NaN where there is no label.
-        threshold: Probability of belonging to the high losses above which an image is noisy.
-    """
+    """(N) whether an image's mean loss is not clearly, by the threshold, a high one; one without labels stays in."""
     return ~(1 - low_posterior(row_means(cross_entropies(logits, labels))) > threshold)
 
 
@@ -188,13 +182,8 @@ def symmetric_divergence(one: Tensor, other: Tensor) -> Tensor:
 def contrast_of_noisy(first: Tensor, second: Tensor, noisy: Tensor, temperature: float) -> Tensor:
     """Mean cross-entropy of finding the other view of a noisy image among all views of noisy images (NT-Xent).
 
-    Clean images are masked instead of left out, so that every shape is fixed; fewer than two noisy images give 0.
-
-    Args:
-        first: (B, D) one view of each image.
-        second: (B, D) the other.
-        noisy: (B) 1 for images that count, else 0.
-        temperature: Cosines are divided by it.
+    Clean images, whose `noisy` (B) is 0 and not 1, are masked instead of left out, so that every shape is fixed; fewer
+    than two noisy images give 0.
     """
     views = F.normalize(torch.cat([first, second]))
     weights = torch.cat([noisy, noisy])
