@@ -12,7 +12,7 @@ from bomd.config import DeviceSettings, FitSettings
 from bomd.data.batches import Images
 from bomd.data.datasets import phantom
 from bomd.data.store import pack
-from bomd.describe.descriptors import DescriptorLearner, extract
+from bomd.describe.descriptors import DescriptorLearner, extract, load
 from bomd.describe.labelspace import embed
 from bomd.describe.ranking import ranking_loss
 from bomd.learn.engine import Batch, make_fabric
@@ -34,7 +34,8 @@ def test_every_image_gets_its_own_descriptors_whatever_the_batch(images: Images,
     space = embed(phantom.read(count=1).classes, "random")
     learner = DescriptorLearner(space, 3, "release", 0.3)
     networks = learner.build(learner.outputs, FIT, seed=0)
-    found = extract(learner, networks, images, tmp_path / "descriptors.npy", batch=4)
+    extract(learner, networks, images, tmp_path / "descriptors.npy", batch=4)
+    found = load(tmp_path / "descriptors.npy", images)
     size = space.vectors.shape[1]
     assert learner.outputs == 3 * size
     assert found.ids.tolist() == images.ids.tolist()

@@ -67,7 +67,8 @@ def test_certain_predictions_stay_finite(margin: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"), [({"negative_focus": -1.0}, "focus -1 is negative"), ({"margin": 1.0}, "asl.margin is 1")]
+    ("settings", "message"),
+    [({"negative_focus": -1.0}, "asl.negative_focus is -1"), ({"margin": 1.0}, "asl.margin is 1")],
 )
 def test_impossible_settings_are_refused(settings: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):

@@ -254,13 +254,15 @@ def test_a_run_that_was_stopped_ends_like_one_that_was_not(train: tuple[LabelTab
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"mixing": 0.0}, "mixing is 0"), ({"confident": 1.5}, "confident is 1.5"), ({"confident": 0.3}, "0.5 and 1")],
+    [
+        ({"mixing": 0.0}, "mixing is 0"),
+        ({"confident": 1.5}, "confident is 1.5"),
+        ({"confident": 0.3}, "0.5 and at most 1"),
+    ],
 )
-def test_impossible_settings_get_one_line(
-    train: tuple[LabelTable, Context], settings: dict[str, Any], message: str
-) -> None:
+def test_impossible_settings_get_one_line(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        BalanceMix(**settings).check(train[0])
+        BalanceMix(**settings)
 
 
 def test_a_short_run_says_so(train: tuple[LabelTable, Context]) -> None:

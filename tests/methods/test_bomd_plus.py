@@ -121,10 +121,10 @@ def test_a_slight_suspicion_orders_the_review_but_leaves_training_alone(
     count = len(table.classes)
     rates = Rates(np.full(count, 0.1), np.full(count, 0.1), affected=0.3, gain=gain)
     monkeypatch.setattr(opinions, "estimate_rates", lambda *_: rates)
-    asked = []
-    monkeypatch.setattr(BomdPlus, "_ask_again", lambda *_: asked.append(1))
+    asked, judge = [], BomdPlus._judge
+    monkeypatch.setattr(BomdPlus, "_judge", lambda *given: asked.append(given) or judge(*given))
     prepared = BomdPlus().prepare(table, context)
-    assert not asked
+    assert len(asked) == 1
     np.testing.assert_array_equal(prepared.targets, table.values)
     np.testing.assert_array_equal(prepared.weights, np.ones((len(table), 1)))
     assert prepared.opinion is not None

@@ -17,8 +17,8 @@ from bomd.config import DeviceSettings, FitSettings
 from bomd.describe.prompts import PromptHead, open_tower
 from bomd.errors import InputError
 from bomd.learn.engine import Batch, fit, make_fabric, predict
-from bomd.methods.base import Context, masked_cross_entropy
-from bomd.methods.coop import Coop, PromptLearner, prevalence
+from bomd.methods.base import Context, frequencies, masked_cross_entropy
+from bomd.methods.coop import Coop, PromptLearner
 from bomd.networks.architectures import SaliencyTrunk
 from bomd.runs import Stages
 from bomd.tables import LabelTable
@@ -42,13 +42,13 @@ def quick(classifier: Literal["linear", "hermoza"] = "linear", context: int = 4,
 
 
 def learner_of(table: LabelTable) -> PromptLearner:
-    return PromptLearner(open_tower(table.classes, "minilm", FABRIC.device, seed=0), 4, prevalence(table))
+    tower = open_tower(table.classes, "minilm", FABRIC.device, seed=0)
+    return PromptLearner(tower, 4, torch.as_tensor(frequencies(table.values)))
 
 
-def test_prevalence_counts_known_labels_only() -> None:
+def test_frequencies_count_known_labels_only() -> None:
     values = np.array([[1, np.nan, np.nan], [0, 1, np.nan], [0, 1, np.nan], [0, np.nan, np.nan]])
-    table = LabelTable(np.array(list("abcd")), ("x", "y", "z"), values)
-    assert prevalence(table).tolist() == [0.25, 1, 0]
+    assert frequencies(values).tolist() == [0.25, 1, 0]
 
 
 class TestPromptLearner:
@@ -64,7 +64,7 @@ class TestPromptLearner:
         assert isinstance(head, PromptHead)
         images = head.projection(network.features(batch.view())).detach().tolist()
         prompts = learner.tower(head.context).detach().tolist()
-        share = [max(value, 1e-4) for value in prevalence(table).tolist()]  # a bias is never infinite
+        share = [max(value, 1e-4) for value in frequencies(table.values).tolist()]  # a bias is never infinite
         entries = []
         for image, labels in zip(images, batch.targets.tolist(), strict=True):
             for prompt, label, frequency in zip(prompts, labels, share, strict=True):

@@ -60,6 +60,30 @@ def test_docstring_and_signature_are_read() -> None:
     assert found.base == "bce"
 
 
+def test_a_class_says_what_its_settings_mean_and_so_for_its_variants(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Coin(Method):
+        """Toss.
+
+        Args:
+            side: Of the coin,
+                if any.
+            rate: How often.
+        """
+
+        def __init__(self, side: str = "heads", rate: float = 0.5) -> None:
+            pass
+
+    class Variant(Coin):
+        """Toss again.
+
+        Args:
+            rate: More often.
+        """
+
+    monkeypatch.setitem(METHODS, "variant", Variant)
+    assert [one.meaning for one in describe("variant").settings] == ["Of the coin, if any.", "More often."]
+
+
 def test_settings_in_use_are_those_given_and_the_defaults_of_the_others() -> None:
     found = in_use("bomd-paper", {"bomd": {"neighbours": 20, "epochs": 7}, "bomd-paper": {"epochs": 8}, "ls": {}})
     assert found["neighbours"] == 20

@@ -204,6 +204,6 @@ def test_first_training_is_done_once_and_its_cost_counted(train: tuple[LabelTabl
     assert len(list(context.stages.root.glob("first-training-*"))) == 2
 
 
-def test_impossible_settings_get_one_line(train: tuple[LabelTable, Context]) -> None:
+def test_impossible_settings_get_one_line() -> None:
     with pytest.raises(InputError, match=r"li-transition\.epochs is 0"):
-        LiTransition(epochs=0).check(train[0])
+        LiTransition(epochs=0)

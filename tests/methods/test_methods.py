@@ -217,7 +217,8 @@ class TestEveryMethod:
     def test_settings_have_types_defaults_and_a_meaning(self, case: Case) -> None:
         kind = METHODS[case.name]
         hints = typing.get_type_hints(kind.__init__)
-        explained = (kind.__init__.__doc__ or "").partition("Args:")[2]
+        told = [one for one in describe(case.name).settings if one.meaning]
+        explained = " ".join(f"{one.name}: {one.meaning}" for one in told)
         for key, parameter in inspect.signature(kind).parameters.items():
             assert key in hints
             assert parameter.default is not inspect.Parameter.empty

@@ -189,5 +189,5 @@ class TestBoth:
     ("kind", "settings"), [(Ols, {"weight": 1.5}), (OlsSample, {"smoothing": -1}), (OlsSample, {"momentum": 2})]
 )
 def test_impossible_settings_are_refused(kind: type[Method], settings: dict[str, float]) -> None:
-    with pytest.raises(InputError, match=rf"{next(iter(settings))} is .* must lie in \[0, 1\]"):
+    with pytest.raises(InputError, match=rf"{next(iter(settings))} is .* must be at least 0 and at most 1"):
         kind(**settings)

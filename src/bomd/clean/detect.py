@@ -87,16 +87,10 @@ def detect(scores: NDArray[Any], labels: NDArray[Any] | LabelTable, ids: Sequenc
     positive, negative = given >= 0.5, given < 0.5
     lowest_positive = np.where(positive, scores, np.inf).min(axis=1, initial=np.inf)
     highest_negative = np.where(negative, scores, -np.inf).max(axis=1, initial=-np.inf)
-    comparable = positive.any(axis=1) & negative.any(axis=1)
+    comparable = np.asarray(positive.any(axis=1) & negative.any(axis=1))
 
     margin = np.where(comparable, lowest_positive - highest_negative, np.nan)
-    entry = np.full(scores.shape, np.nan)
-    entry = np.where(positive, scores - highest_negative[:, None], entry)
-    entry = np.where(negative, lowest_positive[:, None] - scores, entry)
-    entry[~comparable] = np.nan
-    return Flags(
-        names,
-        comparable & ~(lowest_positive > highest_negative),
-        margin.astype(np.float32),
-        entry.astype(np.float32),
-    )
+    entry = np.where(positive, scores - highest_negative[:, None], lowest_positive[:, None] - scores)
+    entry = np.where((positive | negative) & comparable[:, None], entry, np.nan).astype(np.float32)
+    noisy = comparable & ~(lowest_positive > highest_negative)
+    return Flags(names, noisy, margin.astype(np.float32), entry)

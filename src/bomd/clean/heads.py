@@ -104,17 +104,11 @@ def split_groups(groups: NDArray[Any], folds: int, seed: int) -> NDArray[np.intp
 
 @dataclass(frozen=True, eq=False)
 class Turning:
-    """Makes features of mean 0 and deviation 0.1, turned to at most 400 directions of most variation.
+    """Makes features of mean 0 and deviation 0.1, turned to at most 400 directions of most variation."""
 
-    Attributes:
-        mean: (D).
-        factor: (D) by which differences from the mean are multiplied.
-        directions: (D, at most 400).
-    """
-
-    mean: Floats
-    factor: Floats
-    directions: Floats
+    mean: Floats  # (D)
+    factor: Floats  # (D) by which differences from the mean are multiplied
+    directions: Floats  # (D, at most 400)
 
     def __call__(self, features: NDArray[Any]) -> Floats:
         return np.asarray(self.scaled(features) @ self.directions, dtype=np.float32)
@@ -153,11 +147,7 @@ def find_turning(features: Features) -> Turning:
 def fit_heads(features: NDArray[Any], labels: NDArray[Any], ridge: float, exclusive: bool = False) -> Doubles:
     """(D + 1, C) weights, the offsets last, with the least cross-entropy plus half the ridge times squared weights.
 
-    Args:
-        features: (N, D).
-        labels: (N, C) in [0, 1]; NaN does not count.
-        ridge: Pull of the weights to 0; offsets are free.
-        exclusive: Whether the classes of an image share a total of 1 (softmax) or stand alone.
+    Offsets are free; labels that are NaN do not count.
     """
     known = ~np.isnan(labels)
     target = np.where(known, labels, 0).astype(np.float32)

@@ -50,14 +50,7 @@ def move(
     reasons: tuple[str, ...],
     rank: NDArray[np.int64],
 ) -> Opinion:
-    """What follows: a label is moved to the likeliest class where that is likely enough, and learnt.
-
-    Args:
-        posterior: As `judge_single` gives it.
-        learnt: (C) classes that the evidence tells apart; to no other is a label moved.
-        at_least: Probability of the new class above which it is proposed.
-        rank: (N) order of review.
-    """
+    """What follows: a label is moved to the likeliest class where that is likely enough, and learnt (C)."""
     labelled = np.asarray((labels.values >= 0.5).any(axis=1))
     given = np.where(labelled[:, None], labels.values >= 0.5, np.nan).astype(np.float32)
     truth = np.nan_to_num(posterior.truth)

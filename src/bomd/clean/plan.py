@@ -22,24 +22,14 @@ MEASURED_BYTES = 24  # per number that is being measured: as given, float32, flo
 
 @dataclass(frozen=True)
 class Plan:
-    """Sizes of one search for the nearest bags.
+    """Sizes of one search for the nearest bags."""
 
-    Attributes:
-        batch: rows whose candidates are collected at a time; each batch passes over all targets.
-        block: targets that are held rounded at a time; fewer than there are means that they are read for every batch.
-        tile: targets that are read, rounded and multiplied at a time.
-        strip: rows that are rounded and multiplied at a time.
-        passes: how often all targets are read.
-        peak: bytes that the search takes at most, beside the descriptors as given, a few numbers for each image,
-            and the lists that it returns.
-    """
-
-    batch: int
-    block: int
-    tile: int
-    strip: int
-    passes: int
-    peak: float
+    batch: int  # rows whose candidates are collected at a time; each batch passes over all targets
+    block: int  # targets that are held rounded at a time; if these are not all, they are read anew for every batch
+    tile: int  # targets that are read, rounded and multiplied at a time
+    strip: int  # rows that are rounded and multiplied at a time
+    passes: int  # how often all targets are read
+    peak: float  # most bytes taken beside descriptors as given, a few numbers for each image, and the lists returned
 
 
 def plan(
@@ -56,20 +46,17 @@ def plan(
 ) -> Plan:
     """Choose sizes such that `peak` is at most `memory`, or the least that is possible.
 
-    With p and m vectors of D numbers in a row and in a target, and s and t bytes in a sum and in a rounded number, the
-    peak is batch (8 p D + 128 candidates) + block m (D + 6) t + strip (s ((p + 1) m tile + 3 block) + 32 p D)
-    + max(32 tile m, 24 pairs (p + m)) D, of which each part takes at most a quarter of the memory.
+    With s and t bytes in a sum and in a rounded number, the peak is batch (8 p D + 128 candidates) + block m (D + 6) t
+    + strip (s ((p + 1) m tile + 3 block) + 32 p D) + max(32 tile m, 24 pairs (p + m)) D, of which each part takes at
+    most a quarter of the memory.
 
     Args:
-        queries: rows to search for.
-        targets: bags to search among.
-        query_bag: vectors in a row's bag.
-        bag: vectors in a target.
-        width: numbers in a vector.
+        query_bag: p, vectors in a row's bag.
+        bag: m, vectors in a target.
+        width: D, numbers in a vector.
         candidates: targets that are kept for every row.
         memory: bytes.
         dtype: of rounded numbers.
-        device: cpu or cuda.
     """
     each, quarter = sums_in(dtype).itemsize, memory / 4
     rounded = bag * rounded_width(width) * dtype.itemsize

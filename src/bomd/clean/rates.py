@@ -129,15 +129,11 @@ def true_probability(probabilities: NDArray[Any], rates: Rates) -> Doubles:
 
 
 def compare(truth: Doubles, labels: NDArray[Any], rates: Rates) -> tuple[Doubles, Doubles, Doubles]:
-    """What a label's value says for and against its image being affected.
-
-    Args:
-        truth: (N, C) probability of the true label.
-        labels: (N, C), NaN where unknown, which says nothing.
+    """What labels (N, C) say for and against their images being affected, by the (N, C) probability of the true label.
 
     Returns:
         (N, C) likelihood of the label if labels are right, the same if the image is affected, and of that the part in
-        which this very label is wrong.
+        which this very label is wrong; an unknown label says nothing.
     """
     alarm = np.minimum(rates.false_alarm / rates.affected, ROOM)
     miss = np.minimum(rates.miss / rates.affected, ROOM)
@@ -149,11 +145,7 @@ def compare(truth: Doubles, labels: NDArray[Any], rates: Rates) -> tuple[Doubles
 
 
 def known_rates(measured: Mapping[str, Mapping[str, float]], classes: Sequence[str]) -> Known | None:
-    """Rates that somebody measured, in the order of the classes; None where there are none.
-
-    Args:
-        measured: By class "false_alarm", "miss" or both.
-        classes: Of the labels.
+    """Rates "false_alarm", "miss" or both that somebody measured, in the order of the classes; None without any.
 
     Examples:
         >>> alarm, miss = known_rates({"Mass": {"miss": 0.3}}, ["Edema", "Mass"])

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bomd.clean.neighbours import Neighbours
+from bomd.clean.vote import vote
 from bomd.errors import InputError
 from bomd.tables import LabelTable
 
@@ -15,29 +16,13 @@ Labels = TypeVar("Labels", LabelTable, NDArray[Any])
 
 
 def neighbour_mean(labels: NDArray[Any], neighbours: Neighbours | NDArray[Any]) -> NDArray[np.float64]:
-    """Mean given label of each image's neighbours, over those that exist and are labelled.
-
-    Args:
-        labels: (N, C) in [0, 1] or NaN.
-        neighbours: (Q, K) rows of `labels`; -1 stands for a neighbour that does not exist.
-
-    Returns:
-        (Q, C); NaN where no neighbour is labelled.
-    """
+    """(Q, C) mean given label of each image's (Q, K) neighbours, as in `vote` with all counting alike."""
     indices = neighbours.indices if isinstance(neighbours, Neighbours) else np.asarray(neighbours)
     if indices.ndim != 2 or not np.issubdtype(indices.dtype, np.integer):
         raise InputError(f"Neighbours must be a (Q, K) array of row numbers, got {indices.dtype} {indices.shape}.")
     if indices.size and (indices.min() < -1 or indices.max() >= len(labels)):
         raise InputError(f"Neighbours name rows {indices.min()} to {indices.max()}, but there are {len(labels)} rows.")
-    # An empty row at the end is what -1 finds, so that missing neighbours need no case of their own.
-    known = np.concatenate([~np.isnan(labels), np.zeros((1, labels.shape[1]), dtype=np.bool_)])
-    filled = np.concatenate([np.nan_to_num(labels), np.zeros((1, labels.shape[1]), dtype=labels.dtype)])
-    total = np.zeros((len(indices), labels.shape[1]))
-    count = np.zeros((len(indices), labels.shape[1]), dtype=np.int32)
-    for column in indices.T:  # one neighbour at a time needs K times less memory than all at once
-        total += filled[column]
-        count += known[column]
-    return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+    return vote(labels, indices, np.ones(len(labels)))
 
 
 def relabel(
@@ -79,23 +64,11 @@ def relabel(
         >>> new.round(2).tolist()  # both neighbours of the first image have the other class
         [[0.55, 0.6], [0.0, 1.0], [0.0, 1.0]]
     """
-    if isinstance(labels, LabelTable):
-        return labels.replace(
-            relabel(
-                labels.values,
-                neighbours,
-                noisy,
-                graph_weight=graph_weight,
-                uniform=uniform,
-                use_graph=use_graph,
-                use_mask=use_mask,
-            )
-        )
     if not 0 <= graph_weight <= 1:
         raise InputError(f"The graph weight (lambda) is {graph_weight:g}, but must lie in [0, 1].")
     if not 0 <= uniform <= 0.5:
         raise InputError(f"The uniform share (gamma) is {uniform:g}, but must lie in [0, 0.5].")
-    given = np.asarray(labels)
+    given = labels.values if isinstance(labels, LabelTable) else np.asarray(labels)
     if not np.issubdtype(given.dtype, np.floating):
         given = given.astype(np.float32)
     if given.ndim != 2:
@@ -122,4 +95,4 @@ def relabel(
     mixed = np.where(np.isnan(mean), old, mixed)
     new = given.copy()
     new[noisy] = np.clip(mixed, 0, 1)  # rounding may leave the interval by one last bit
-    return new
+    return labels.replace(new) if isinstance(labels, LabelTable) else new

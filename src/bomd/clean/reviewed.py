@@ -26,7 +26,7 @@ SURE = 0.01  # no decision is held to be more improbable than this: people err, 
 def rates_from_decisions(
     probabilities: NDArray[Any], given: NDArray[Any], decided: NDArray[Any], rates: Rates
 ) -> Known:
-    """Rates that explain what people decided, class by class, starting from those that were estimated.
+    """(C) false alarms and (C) misses that explain what people decided, starting from rates that were estimated.
 
     One factor for all classes is found first, then one for each class that may differ from it as far as its decisions
     ask for. A class without decisions gets the factor of all. Without any decision the rates stay as they are.
@@ -35,10 +35,6 @@ def rates_from_decisions(
         probabilities: (N, C) of the given labels, from evidence that did not see them; see `calibrate`.
         given: (N, C) labels before the review; positive from 0.5 on, NaN where unknown.
         decided: (N, C) 0 or 1 where somebody decided, else NaN.
-        rates: As estimated without decisions.
-
-    Returns:
-        (C) false alarms and (C) misses.
     """
     if not np.shape(probabilities) == np.shape(given) == np.shape(decided):
         raise InputError("Probabilities, given and decided labels must have the same shape.")

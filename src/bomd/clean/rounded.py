@@ -18,17 +18,11 @@ ALIGNMENT = 8  # numbers; matrix units want rows that start at multiples of 16 b
 
 @dataclass(frozen=True, eq=False)
 class Rounded:
-    """n bags.
+    """n bags."""
 
-    Attributes:
-        vectors: (bag, n, E): the rounded vector, three ones, its squared length in three parts, zeros.
-        lengths: (n) length of a bag's longest vector before rounding, float64.
-        share: () the most that rounding moved a vector, in units of its length.
-    """
-
-    vectors: Tensor
-    lengths: Tensor
-    share: Tensor
+    vectors: Tensor  # (bag, n, E): the rounded vector, three ones, its squared length in three parts, zeros
+    lengths: Tensor  # (n) length of a bag's longest vector before rounding, float64
+    share: Tensor  # () the most that rounding moved a vector, in units of its length
 
 
 def round_bags(bags: Bags, exact: Tensor, dtype: torch.dtype) -> Rounded:

@@ -41,19 +41,12 @@ TINY = 2.0**-100  # covers squares too small for float32; vectors are scaled to 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Of Q rows the n bags that showed the smallest squared distance, sorted, and how wrong that may be.
+    """Of Q rows the n bags that showed the smallest squared distance, sorted, and how wrong that may be."""
 
-    Attributes:
-        squares: (Q, n) as shown; infinite where there are no more.
-        places: (Q, n) rows of targets.
-        lengths: (Q) of a row's longest vector, float64.
-        share: () the most that rounding moved a vector, in units of its length.
-    """
-
-    squares: Tensor
-    places: Tensor
-    lengths: Tensor
-    share: Tensor
+    squares: Tensor  # (Q, n) as shown; infinite where there are no more
+    places: Tensor  # (Q, n) rows of targets
+    lengths: Tensor  # (Q) of a row's longest vector, float64
+    share: Tensor  # () the most that rounding moved a vector, in units of its length
 
     def join(self, rows: slice, shown: Tensor, start: int) -> None:
         """Keep the smallest of what some rows had and what they are shown (q, n) of the targets from `start` on."""

@@ -40,17 +40,11 @@ _LEAST, _RARE = 1e-12, 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """Turns evidence into the logarithm of probabilities of the true class, up to temperature and offset.
+    """Turns evidence into the logarithm of probabilities of the true class, up to temperature and offset."""
 
-    Attributes:
-        scale: Inverse temperature under which the evidence predicts the given labels best.
-        offset: (C) likewise.
-        undo: (C, C) takes out what a model repeats of wrong labels; None where it seems to repeat nothing.
-    """
-
-    scale: float
-    offset: Doubles
-    undo: Doubles | None = None
+    scale: float  # inverse temperature under which the evidence predicts the given labels best
+    offset: Doubles  # (C) likewise
+    undo: Doubles | None = None  # (C, C) takes out what a model repeats of wrong labels, where it seems to repeat any
 
     def __call__(self, scores: NDArray[Any]) -> Doubles:
         centred = _centred(scores)
@@ -62,23 +56,14 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class Transition:
-    """How single labels go wrong, and how evidence about them is to be read.
+    """How single labels go wrong, and how evidence about them is to be read."""
 
-    Attributes:
-        matrix: (C, C) share of the images of each true class (a row) that are given as each class (a column).
-        frequency: (C) share of the images that truly have each class.
-        reading: How evidence is read before that.
-        scale: Inverse temperature of the evidence.
-        offset: (C) added to it.
-        gain: How much better this explains the given labels than no wrong label would, in nats an image.
-    """
-
-    matrix: Doubles
-    frequency: Doubles
-    reading: Reading
-    scale: float
-    offset: Doubles
-    gain: float
+    matrix: Doubles  # (C, C) share of the images of each true class (a row) that are given as each class (a column)
+    frequency: Doubles  # (C) share of the images that truly have each class
+    reading: Reading  # of the evidence, before the next two
+    scale: float  # inverse temperature of the evidence
+    offset: Doubles  # (C) added to it
+    gain: float  # how much better this explains the given labels than no wrong label would, in nats an image
 
     @property
     def wrong(self) -> float:
@@ -86,12 +71,9 @@ class Transition:
         return float(1 - self.frequency @ np.diag(self.matrix))
 
     def truth(self, scores: NDArray[Any], labels: NDArray[Any], fixed: NDArray[np.bool_] | None = None) -> Doubles:
-        """(N, C) probability of each true class; that of an unlabelled image is the evidence's.
+        """(N, C) probability of each true class; that of an unlabelled image, a row without a 1, is the evidence's.
 
-        Args:
-            scores: (N, C) evidence, as it was fitted on.
-            labels: (N, C), 1 for the class that is given; a row without one is not labelled.
-            fixed: (N, C) labels that people confirmed: what they took away is impossible, what they gave is certain.
+        What people confirmed (`fixed`, (N, C)) is certain, and what they took away impossible.
         """
         chance = softmax(self.scale * self.reading(scores) + self.offset, axis=1)
         given, column = _given(labels)

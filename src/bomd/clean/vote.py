@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bomd.errors import InputError
 
-CHUNK = 8_192  # images at a time
+CHUNK = 2**22  # votes at a time
 
 
 def vote(labels: NDArray[Any], neighbours: NDArray[Any], weights: NDArray[Any]) -> NDArray[np.float64]:
@@ -30,14 +30,14 @@ def vote(labels: NDArray[Any], neighbours: NDArray[Any], weights: NDArray[Any]) 
     """
     if len(weights) != len(labels) or (np.asarray(weights) < 0).any():
         raise InputError("Votes need one weight of at least 0 for each image.")
-    known = ~np.isnan(labels)
-    worth = np.concatenate([np.asarray(weights, dtype=np.float64), [0.0]])  # the last is nobody
-    mass = np.concatenate([known, np.zeros((1, labels.shape[1]), dtype=np.bool_)]) * worth[:, None]
-    said = mass * np.concatenate([np.where(known, labels, 0), np.zeros((1, labels.shape[1]))])
+    known = np.pad(~np.isnan(labels), ((0, 1), (0, 0)))  # the last row is nobody
+    mass = known * np.append(np.asarray(weights, dtype=np.float64), 0)[:, None]
+    said = mass * np.pad(np.nan_to_num(labels), ((0, 1), (0, 0)))
     found = np.empty((len(neighbours), labels.shape[1]))
-    for start in range(0, len(neighbours), CHUNK):
-        rows = neighbours[start : start + CHUNK]
+    step = max(1, CHUNK // max(neighbours.shape[1] * labels.shape[1], 1))
+    for start in range(0, len(neighbours), step):
+        rows = neighbours[start : start + step]
         total = mass[rows].sum(axis=1)
         with np.errstate(invalid="ignore"):
-            found[start : start + CHUNK] = np.where(total > 0, said[rows].sum(axis=1) / total, np.nan)
+            found[start : start + step] = np.where(total > 0, said[rows].sum(axis=1) / total, np.nan)
     return found

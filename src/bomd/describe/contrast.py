@@ -29,14 +29,10 @@ class ContrastLearner(Learner):
     """
 
     views = 2
+    outputs = PROJECTION  # numbers that the network returns for an image; only training looks at them
 
     def __init__(self, temperature: float = 0.1) -> None:
         self.temperature = temperature
-
-    @property
-    def outputs(self) -> int:
-        """Numbers that the network returns for an image; only training looks at them."""
-        return PROJECTION
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
         """One network whose head has two layers: what only tells views apart is lost there, not in the features."""
@@ -64,14 +60,10 @@ def keep_features(learner: ContrastLearner, networks: Sequence[Network], images:
 
 
 def contrast_loss(first: Tensor, second: Tensor, temperature: float) -> Tensor:
-    """Mean cross-entropy of finding the other view of an image among all other views (NT-Xent).
+    """Mean cross-entropy of finding the other view (B, D) of an image among all other views (NT-Xent).
 
-    Views are compared by their cosine divided by the temperature.
-
-    Args:
-        first: (B, D) one view of each image.
-        second: (B, D) the other view of the same images.
-        temperature: the smaller, the more the most similar wrong views count.
+    Views are compared by their cosine divided by the temperature: the smaller, the more the most similar wrong ones
+    count.
     """
     if first.shape != second.shape or first.ndim != 2:
         raise InputError(f"Views have shapes {tuple(first.shape)} and {tuple(second.shape)}; both must be (B, D).")

@@ -50,8 +50,8 @@ class DescriptorLearner(Learner):
 @torch.no_grad()
 def extract(
     learner: DescriptorLearner, networks: Sequence[Network], images: Images, path: Path, batch: int = 256
-) -> Descriptors:
-    """Write the descriptors of un-augmented images to `path` batch by batch, and return them as a memory map.
+) -> None:
+    """Write the descriptors of un-augmented images to `path` batch by batch.
 
     Several processes describe a share each, into a file of their own; the first then joins the files.
     """
@@ -61,7 +61,7 @@ def extract(
         network.eval()
     with mapped_array(_part(path), (rows.stop - rows.start, learner.descriptors, width)) as values:
         place = 0
-        with progress.bar("descriptors of all images", rows.stop - rows.start) as advance:
+        with progress.bar("descriptors of all images", len(values)) as advance:
             for _, pixels in images.iterate(torch.arange(rows.start, rows.stop), batch):
                 bags = learner.predict(networks, prepare(pixels.float(), networks[0].channels))
                 values[place : place + len(bags)] = bags.reshape(len(bags), -1, width).cpu().numpy()
@@ -77,7 +77,6 @@ def extract(
                 place += len(part)
                 _part(path, rank).unlink()
     processes.wait()
-    return load(path, images)
 
 
 def load(path: Path, images: Images) -> Descriptors:

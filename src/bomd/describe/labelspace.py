@@ -90,7 +90,7 @@ def embed(
     if model == "minilm":
         return _looked_up(names, _shipped_rows(), "minilm")
     if model == "random":
-        return LabelSpace(names, _random_rows(names, seed, size), f"random (seed {seed}, {size} dimensions)")
+        return _random(names, seed, size)
     if model.endswith(".npy"):
         return _looked_up(names, _array_rows(Path(model), vector_classes), model)
     if vectors is not None:
@@ -129,12 +129,13 @@ def _checked(classes: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _words(name: str) -> str:
+def in_words(name: str) -> str:
+    """A class name as it is read aloud."""
     return " ".join(name.replace("_", " ").split())
 
 
 def _key(name: str) -> str:
-    return _words(name).casefold()
+    return in_words(name).casefold()
 
 
 def _assembled(names: tuple[str, ...], found: Mapping[str, Floats], source: str, known: Sequence[str]) -> LabelSpace:
@@ -178,7 +179,7 @@ def _automatic(names: tuple[str, ...], seed: int, size: int) -> LabelSpace:
         f"The shipped vectors do not know {', '.join(map(repr, unknown))}, so each class has a random vector "
         f"and the meaning of the labels is not used; a transformers model or 'glove' would use it."
     )
-    return LabelSpace(names, _random_rows(names, seed, size), f"random (seed {seed}, {size} dimensions)", notes=(note,))
+    return _random(names, seed, size, note)
 
 
 def _shipped_rows() -> dict[str, Floats]:
@@ -186,8 +187,8 @@ def _shipped_rows() -> dict[str, Floats]:
     return {_key(str(name)): row for name, row in zip(table["names"], table["vectors"], strict=True)}
 
 
-def _random_rows(names: tuple[str, ...], seed: int, size: int) -> Floats:
-    """(C, D) directions drawn evenly from the sphere; each depends on its name and not on its place."""
+def _random(names: tuple[str, ...], seed: int, size: int, *notes: str) -> LabelSpace:
+    """Directions drawn evenly from the sphere; each depends on its name and not on its place."""
     if seed < 0 or size < 2:
         raise InputError(f"Random label vectors need a seed of 0 or more and 2 or more dimensions: {seed}, {size}.")
     rows = []
@@ -195,7 +196,7 @@ def _random_rows(names: tuple[str, ...], seed: int, size: int) -> Floats:
         digest = np.frombuffer(hashlib.sha256(_key(name).encode()).digest(), dtype="<u4")
         row = np.random.default_rng([seed, *digest.tolist()]).standard_normal(size)
         rows.append(row / np.linalg.norm(row))
-    return np.array(rows, dtype=np.float32)
+    return LabelSpace(names, np.array(rows, dtype=np.float32), f"random (seed {seed}, {size} dimensions)", notes)
 
 
 def _array_rows(path: Path, vector_classes: Sequence[str] | None) -> dict[str, Floats]:
@@ -235,17 +236,16 @@ def _cached(
     source: str,
     compute: Callable[[], dict[str, Floats]],
 ) -> LabelSpace:
-    if cache is None:
-        return _assembled(names, compute(), source, known=())
-    path = cache / f"labelspace-{fingerprint(state, names)}.npz"
-    if path.exists():
+    path = None if cache is None else cache / f"labelspace-{fingerprint(state, names)}.npz"
+    if path is not None and path.exists():
         try:
             kept = read_arrays(path)
             return LabelSpace(names, kept["vectors"], source, tuple(map(str, kept["notes"])))
         except (InputError, KeyError) as error:
             raise InputError(f"Damaged label vectors: delete {path} to compute them again.") from error
     space = _assembled(names, compute(), source, known=())
-    write_arrays(path, {"vectors": space.vectors, "notes": np.array(space.notes, dtype=np.str_)})
+    if path is not None:
+        write_arrays(path, {"vectors": space.vectors, "notes": np.array(space.notes, dtype=np.str_)})
     return space
 
 
@@ -318,7 +318,7 @@ def _encode(names: tuple[str, ...], where: str) -> dict[str, Floats]:
     found: dict[str, Floats] = {}
     with torch.no_grad():
         for name in track(names, "Embedding class names"):
-            encoded = tokenizer(_words(name), return_tensors="pt", return_special_tokens_mask=True)
+            encoded = tokenizer(in_words(name), return_tensors="pt", return_special_tokens_mask=True)
             ordinary = encoded.pop("special_tokens_mask")[0] == 0
             pieces = encoded["input_ids"][0][ordinary].tolist()
             if pieces and tokenizer.unk_token_id not in pieces:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bomd.describe.labelspace import ENCODERS, LabelSpace, embed, open_text_model
+from bomd.describe.labelspace import ENCODERS, LabelSpace, embed, in_words, open_text_model
 from bomd.errors import InputError
 from bomd.files import fingerprint
 
@@ -19,39 +19,22 @@ FIRST_SCALE = 10.0  # of the cosines, learnt from there
 SPREAD = 0.02  # of the first context vectors: as small as the word vectors of a fresh language model
 
 
-class Tower(Protocol):
-    """Reads the C class names, each behind the same context.
-
-    Attributes:
-        token_width: E, the length of a context vector.
-        width: D, the length of what comes out.
-        identity: changes with anything that changes what comes out.
-        notes: what a reader of the results should know.
-    """
-
-    token_width: int
-    width: int
-    identity: str
-    notes: tuple[str, ...]
-
-    def __call__(self, context: Tensor) -> Tensor:
-        """(n, E) context to (C, D) vectors of length one; gradients reach the context and nothing else."""
-        ...
-
-
 class TextTower:
     """A frozen language model that reads context and name in one sentence.
 
     A name's vector is the mean of its last-layer word-piece states, as in the label space: without context, the
     two are equal.
+
+    Attributes:
+        token_width: E, the length of a context vector; `width` is D, that of what comes out.
+        identity: changes with anything that changes what comes out.
     """
 
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what a reader of the results should know
 
     def __init__(self, model: Any, tokenizer: Any, classes: Sequence[str], device: torch.device) -> None:
         self.model = model.float().eval().requires_grad_(False).to(device)
-        spelled = [" ".join(name.replace("_", " ").split()) for name in classes]
-        encoded = [tokenizer(name, return_special_tokens_mask=True) for name in spelled]
+        encoded = [tokenizer(in_words(name), return_special_tokens_mask=True) for name in classes]
         for name, pieces in zip(classes, encoded, strict=True):
             if all(pieces["special_tokens_mask"]) or tokenizer.unk_token_id in pieces["input_ids"]:
                 raise InputError(f"The text model has no word pieces for class {name!r}: rename it or use another.")
@@ -71,6 +54,7 @@ class TextTower:
         self.identity = fingerprint(list(classes), *(weight.cpu().numpy() for weight in used.values()))
 
     def __call__(self, context: Tensor) -> Tensor:
+        """(n, E) context to (C, D) vectors of length one; gradients reach the context and nothing else."""
         begin, end = self._words[:, : self._start], self._words[:, self._start :]
         places = getattr(self.model.config, "max_position_embeddings", math.inf)
         if self._words.shape[1] + len(context) > places:
@@ -86,8 +70,7 @@ class TextTower:
 class VectorTower:
     """Stands in for a text tower where there is none: the mean of the context vectors and a fixed class vector.
 
-    It is not CoOp, and says so: the context moves all classes by the same vector, and cannot change what a name
-    means.
+    It is not CoOp, and says so: the context moves all classes by the same vector, and cannot change what a name means.
     """
 
     def __init__(self, space: LabelSpace, device: torch.device) -> None:
@@ -104,21 +87,16 @@ class VectorTower:
         return F.normalize((self._vectors + context.sum(dim=0)) / (1 + len(context)))
 
 
-class PromptHead(nn.Module):
-    """What is learnt beside the trunk: a projection of its features, the context, a scale and a bias per class.
+Tower = TextTower | VectorTower
 
-    Attributes:
-        context: (n, E) the learnt words.
-    """
+
+class PromptHead(nn.Module):
+    """What is learnt beside the trunk: a projection of its features, (n, E) context, a scale and a bias per class."""
 
     def __init__(self, features: int, tower: Tower, words: int, prevalence: Tensor) -> None:
-        """Draw the projection and the context from PyTorch's global generator.
+        """Draw the projection of (B, features) and n `words` of context from PyTorch's global generator.
 
-        Args:
-            features: F, the length of a feature vector.
-            tower: says how long a context vector is and what features are projected to.
-            words: n, the number of context vectors.
-            prevalence: (C) share of positive labels; cosines have no calibrated zero, so the bias starts there.
+        Cosines have no calibrated zero, so the bias starts at the (C) prevalence.
         """
         super().__init__()
         self.projection = nn.Linear(features, tower.width)
@@ -142,13 +120,7 @@ def prompt_logits(images: Tensor, prompts: Tensor, scale: Tensor | float, bias: 
 
 
 def open_tower(classes: Sequence[str], language: str, device: torch.device, seed: int) -> Tower:
-    """The text tower that `language` names, or the stand-in where it names only vectors.
-
-    Args:
-        language: `bluebert`, `biobert`, `clinicalbert` or the folder of a transformers model for a text tower;
-            anything else that the label space knows for the stand-in.
-        seed: of `random` class vectors.
-    """
+    """The text tower of an encoder or the folder of a transformers model, or the stand-in for any other language."""
     where = ENCODERS.get(language, language)
     if language not in ENCODERS and not Path(language).is_dir():
         return VectorTower(embed(classes, language, seed=seed), device)

@@ -26,14 +26,9 @@ class RankingLoss(NamedTuple):
 
 
 def label_scores(descriptors: Tensor, vectors: Tensor) -> Tensor:
-    """How well each class fits each image: the best dot product over the image's descriptors.
+    """(B, C) how well each class fits each image: the best dot product over the image's descriptors.
 
-    Args:
-        descriptors: (B, M, D).
-        vectors: (C, D), one per class.
-
-    Returns:
-        (B, C), at least float32 whatever the inputs or autocast say.
+    It is at least float32, whatever the inputs or autocast say.
     """
     _check_shapes(descriptors, vectors)
     with torch.autocast(descriptors.device.type, enabled=False):

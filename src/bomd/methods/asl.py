@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bomd.errors import InputError
 from bomd.methods.base import Method
+from bomd.methods.settings import within
 
 
 class Asl(Method):
@@ -20,27 +20,22 @@ class Asl(Method):
     Differs: summed over classes but meaned over images, so that the recipe's learning rate fits any batch size. The
     loss has no defence against wrong labels beyond ignoring negatives that look certain.
     Cost: 1.
+
+    Args:
+        positive_focus: Power of 1 - p in the weight of positives (the paper's gamma+).
+        negative_focus: Power of p less the margin in the weight of negatives (the paper's gamma-).
+        margin: Negatives predicted below it do not count; others are taken to be this much lower.
     """
 
     trusts_labels = True
 
     def __init__(self, positive_focus: float = 0.0, negative_focus: float = 4.0, margin: float = 0.05) -> None:
-        """Take the settings.
-
-        Args:
-            positive_focus: Power of 1 - p in the weight of positives (the paper's gamma+).
-            negative_focus: Power of p less the margin in the weight of negatives (the paper's gamma-).
-            margin: Negatives predicted below it do not count; others are taken to be this much lower.
-        """
-        if min(positive_focus, negative_focus) < 0:
-            raise InputError(f"asl: focus {min(positive_focus, negative_focus):g} is negative; use 0 or more.")
-        if not 0 <= margin < 1:
-            raise InputError(f"asl.margin is {margin:g}, but must be at least 0 and below 1.")
+        within("[0, inf)", "asl", positive_focus=positive_focus, negative_focus=negative_focus)
+        within("[0, 1)", "asl", margin=margin)
         self.positive_focus, self.negative_focus, self.margin = positive_focus, negative_focus, margin
 
     def loss(self, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:
-        known = ~targets.isnan()
-        labels = torch.where(known, targets, torch.zeros_like(targets))
+        labels, known = targets.nan_to_num(), ~targets.isnan()
         probabilities = logits.detach().sigmoid()
         positives = (1 - probabilities).pow(self.positive_focus) * F.softplus(-logits)
         negatives = (probabilities - self.margin).clamp(min=0).pow(self.negative_focus) * self._surprise(logits)

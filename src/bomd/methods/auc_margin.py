@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from bomd.errors import InputError
 from bomd.learn.engine import Predict
-from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
-from bomd.methods.warmup import check_share, warm_epochs
+from bomd.methods.base import Context, Method, Prepared, frequencies, masked_cross_entropy
+from bomd.methods.settings import check_shares, warm_epochs, within
 from bomd.tables import LabelTable
 
 CLAMP = 1e-4  # shares stay this far from 0 and 1, so that their log-odds are finite
@@ -30,28 +28,24 @@ class AucMargin(Method):
     that of the training labels, where the release takes each batch's. On 1,500 clean phantoms it still ends
     somewhat below cross-entropy, on the training images too.
     Cost: 1.
+
+    Args:
+        margin: Between the probabilities of positives and negatives.
+        warmup: Share of all epochs that is trained with cross-entropy first.
+        rate: Of the steps of a, b and alpha.
     """
 
     trusts_labels = True
 
     def __init__(self, margin: float = 1.0, warmup: float = 0.5, rate: float = 1.0) -> None:
-        """Take the settings.
-
-        Args:
-            margin: Between the probabilities of positives and negatives.
-            warmup: Share of all epochs that is trained with cross-entropy first.
-            rate: Of the steps of a, b and alpha.
-        """
-        check_share("auc-margin.warmup", warmup)
-        if not 0 < rate <= 1:
-            raise InputError(f"auc-margin.rate is {rate:g}, but must be above 0 and at most 1 to be stable.")
+        check_shares("auc-margin", warmup=warmup)
+        within("(0, 1]", "auc-margin", rate=rate)  # longer steps are not stable
         self.margin, self.warmup, self.rate = margin, warmup, rate
         self.warm_epochs, self.warming = 0, False
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         self.warm_epochs = warm_epochs(self.warmup, context.fit.epochs)
-        share = np.nansum(train.values, axis=0) / (~np.isnan(train.values)).sum(axis=0).clip(min=1)
-        self.share = torch.as_tensor(share, dtype=torch.float32, device=context.fabric.device)  # (C) of positives
+        self.share = context.tensor(frequencies(train.values))  # (C) of positives
         self.odds = self.share.clamp(CLAMP, 1 - CLAMP).logit()  # (C) logits at which a prediction tells nothing
         self.game = context.buffer((3, len(train.classes)))  # a, b and alpha
         return Prepared(train.values)
@@ -87,8 +81,7 @@ class AucMargin(Method):
 
 def occupancy(targets: Tensor) -> tuple[Tensor, Tensor]:
     """(B, C) how much each entry counts in the means over a batch as a positive and as a negative; unknown as none."""
-    known = ~targets.isnan()
-    labels = torch.where(known, targets, torch.zeros_like(targets))
+    labels, known = targets.nan_to_num(), ~targets.isnan()
     count = known.sum(0).clamp(min=1)
     return labels / count, (1 - labels) * known / count
 
@@ -103,13 +96,8 @@ def margin_loss(
 ) -> Tensor:
     """The value of the game, summed over classes.
 
-    Args:
-        probabilities: (B, C).
-        positive: (B, C) weights of entries in means over positives, as `occupancy` gives them.
-        negative: (B, C) the same for negatives.
-        share: (C) of positives.
-        game: (3, C) a, b and alpha.
-        margin: Between positives and negatives.
+    `positive` and `negative` (B, C) are weights of entries in means, as `occupancy` gives them; `share` (C) is that of
+    positives, and `game` (3, C) are a, b and alpha.
     """
     around_positives, around_negatives, tension = game
     spread = (1 - share) * (positive * (probabilities - around_positives).square()).sum(0)

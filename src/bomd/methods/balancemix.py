@@ -6,15 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bomd.errors import InputError
 from bomd.learn.engine import Batch, Predict
-from bomd.methods.base import Context, Method, Prepared
+from bomd.methods.base import Context, Method, Prepared, entry_losses, masked_mean
+from bomd.methods.settings import check_shares, note_if_idle, warm_epochs, within
 from bomd.methods.two_gaussians import Floats, cross_entropies, low_posterior_by_label
-from bomd.methods.warmup import check_share, note_if_idle, warm_epochs
 from bomd.networks.backbone import Network
 from bomd.seeds import derive
 from bomd.tables import NO_FINDING, LabelTable
@@ -36,31 +34,24 @@ class BalanceMix(Method):
     positives, and a rare class is predicted below 1 minus `confident` without any knowledge, so that refinement before
     the network knows rare classes loses them: the warm-up must be long.
     Cost: 3.
+
+    Args:
+        warmup: Share of all epochs in which images are mixed, but labels are as given.
+        mixing: Both parameters of the Beta distribution of mixing shares.
+        confident: A doubtful label becomes 1 where more than this is predicted, 0 where less than 1 minus this.
     """
 
     views = 2
     mixes = True
 
     def __init__(self, warmup: float = 0.5, mixing: float = 4.0, confident: float = 0.975) -> None:
-        """Take the settings.
-
-        Args:
-            warmup: Share of all epochs in which images are mixed, but labels are as given.
-            mixing: Both parameters of the Beta distribution of mixing shares.
-            confident: A doubtful label becomes 1 where more than this is predicted, 0 where less than 1 minus this.
-        """
-        check_share("balancemix.warmup", warmup)
+        check_shares("balancemix", warmup=warmup)
+        within("(0, inf)", "balancemix", mixing=mixing)
+        within("[0.5, 1]", "balancemix", confident=confident)
         self.warmup, self.mixing, self.confident = warmup, mixing, confident
         self.refining = False
 
-    def check(self, train: LabelTable) -> None:
-        if self.mixing <= 0:
-            raise InputError(f"balancemix.mixing is {self.mixing:g}, but must be above 0.")
-        if not 0.5 <= self.confident <= 1:
-            raise InputError(f"balancemix.confident is {self.confident:g}, but must lie between 0.5 and 1.")
-
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
-        self.check(train)
         self.labels, self.seed = train.values, context.seed
         self.nothing = train.classes.index(NO_FINDING) if NO_FINDING in train.classes else None
         self.findings = context.buffer((len(train.classes),)).bool()
@@ -95,8 +86,7 @@ class BalanceMix(Method):
 
     def step(self, networks: Sequence[Network], batch: Batch) -> Tensor:
         first, second = batch.view(), batch.view()
-        known = ~batch.targets.isnan()
-        labels = torch.where(known, batch.targets, torch.zeros_like(batch.targets))
+        labels, known = batch.targets.nan_to_num(), ~batch.targets.isnan()
         trust = torch.ones_like(labels)
         if self.refining:
             with torch.no_grad():
@@ -107,22 +97,14 @@ class BalanceMix(Method):
         share = torch.maximum(shares, 1 - shares)[:, None]
         mixed = torch.lerp(second[partner], first, share[:, :, None, None])
         aim = torch.lerp(labels[partner], labels, share)
-        logits = networks[0](mixed)
-        entries = aim * F.softplus(-logits) + (1 - aim) * F.softplus(logits)
-        counted = known & known[partner]
-        return (entries * trust * counted).sum() / counted.sum().clamp(min=1)
+        return masked_mean(entry_losses(networks[0](mixed), aim) * trust, known & known[partner])
 
     def refine(self, labels: Tensor, known: Tensor, clean: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-        """Keep, replace or doubt each label.
+        """(B, C) labels kept, replaced or doubted, and (B, C) how much each counts.
 
         Args:
-            labels: (B, C) as given, 0 where unknown.
-            known: (B, C)
             clean: (B, C) posterior of being clean, NaN where unknown.
             seen: (B, C) mean prediction of two views.
-
-        Returns:
-            (B, C) labels, and (B, C) how much each counts.
         """
         sure = (seen > self.confident) | (seen < 1 - self.confident)
         replaced = known & ~(clean > 0.5) & sure
@@ -153,14 +135,9 @@ def confidences(predicted: NDArray[np.float32], labels: NDArray[np.float32]) -> 
 
 
 def minority_odds(labels: NDArray[np.float32], present: Floats, absent: Floats) -> Floats:
-    """(N) odds of being drawn: one over the sum of the confidences of an image's labels.
+    """(N) odds of being drawn: one over the sum of the confidences (C) in an image's positive and negative labels.
 
     An unknown label stands at the mean of the image's others, so that images with few labels are not preferred.
-
-    Args:
-        labels: (N, C)
-        present: (C) confidence in positive labels.
-        absent: (C) confidence in negative labels.
     """
     known = ~np.isnan(labels)
     scores = np.where(known, np.where(labels >= 0.5, present, absent), 0).sum(axis=1)
@@ -170,12 +147,9 @@ def minority_odds(labels: NDArray[np.float32], present: Floats, absent: Floats) 
 
 
 def choose(odds: Tensor, draws: Tensor, index: Tensor) -> Tensor:
-    """(B) a partner for every image, drawn with these odds.
+    """(B) a partner for every image, drawn with these odds (above 0) by uniform draws in [0, 1).
 
-    Args:
-        odds: (B) above 0.
-        draws: (B) uniform in [0, 1).
-        index: (B) rows of the training table, whose order makes the choice independent of that in the batch.
+    The order of `index`, rows of the training table, makes the choice independent of that in the batch.
     """
     order = index.argsort()
     heights = odds[order].cumsum(0)

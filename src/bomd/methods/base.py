@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bomd.config import FitSettings
 from bomd.data.batches import Images
+from bomd.errors import InputError
 from bomd.learn.engine import Batch, History, Learner, fit
 from bomd.networks.backbone import Network
 from bomd.networks.device import Device
@@ -28,15 +29,10 @@ if TYPE_CHECKING:  # so that methods which clean nothing do not depend on how la
 
 @dataclass(frozen=True)
 class NoiseLevel:
-    """How much of the training labels was made wrong on purpose; the papers of some methods take it as known.
+    """How much of the training labels was made wrong on purpose; the papers of some methods take it as known."""
 
-    Attributes:
-        images: Share of the images with a wrong label.
-        labels: Share of wrong labels among the known ones.
-    """
-
-    images: float = 0.0
-    labels: float = 0.0
+    images: float = 0.0  # share of the images with a wrong label
+    labels: float = 0.0  # share of wrong labels among the known ones
 
     @classmethod
     def between(cls, clean: NDArray[np.float32], noisy: NDArray[np.float32]) -> NoiseLevel:
@@ -70,20 +66,18 @@ class Context:
         """A tensor of zeros on the device, for per-sample memory; return it from `buffers` to have it saved."""
         return torch.zeros(tuple(shape), device=self.fabric.device)
 
+    def tensor(self, values: NDArray[Any]) -> Tensor:
+        """A copy of an array on the device, in single precision."""
+        return torch.tensor(values, dtype=torch.float32, device=self.fabric.device)
+
 
 @dataclass(frozen=True)
 class Space:
-    """Where a method puts the training images among the class names.
+    """Where a method puts the training images among the class names."""
 
-    Attributes:
-        descriptors: (N, M, D), maybe a memory map.
-        vectors: (C, D) of the classes.
-        voters: Finds the neighbours of these rows, flagged or not.
-    """
-
-    descriptors: Floats
-    vectors: Floats
-    voters: Callable[[NDArray[np.int64]], Neighbours]
+    descriptors: Floats  # (N, M, D), maybe a memory map
+    vectors: Floats  # (C, D) of the classes
+    voters: Callable[[NDArray[np.int64]], Neighbours]  # finds the neighbours of these rows, flagged or not
 
 
 @dataclass(frozen=True)
@@ -160,11 +154,7 @@ class Method(Learner):
 
 
 def train_plainly(train: LabelTable, context: Context, epochs: int | None = None) -> tuple[Network, History]:
-    """A classifier of the given labels by plain cross-entropy, trained once for all methods that start from one.
-
-    Args:
-        epochs: Instead of the recipe's.
-    """
+    """A classifier of the given labels by plain cross-entropy, trained once for all methods that start from one."""
     settings = replace(context.fit, select="last", epochs=context.fit.epochs if epochs is None else epochs)
     inputs = (context.images.fingerprint, train.values, settings, context.seed, context.fabric.key)
     with context.stages.enter("cross-entropy", *inputs, *train.marks(), by=(__name__,)) as stage:
@@ -182,6 +172,13 @@ def train_plainly(train: LabelTable, context: Context, epochs: int | None = None
     return network, history
 
 
+def refuse_soft(train: LabelTable, what: str) -> None:
+    """Refuse labels between 0 and 1; `what` opens the message that names the first image with one."""
+    soft = ((train.values > 0) & (train.values < 1)).any(axis=1)
+    if soft.any():
+        raise InputError(f"{what} 0, 1 or unknown: image {str(train.ids[np.argmax(soft)])!r} has others.")
+
+
 def plain(train: LabelTable) -> Method:
     """What learns these labels as they are."""
     method = Method()
@@ -189,12 +186,31 @@ def plain(train: LabelTable) -> Method:
     return method
 
 
+def frequencies(labels: NDArray[Any]) -> NDArray[np.float64]:
+    """(C) share of positives among the known labels of each class; 0 where none is known."""
+    return np.asarray(np.nansum(labels, axis=0) / (~np.isnan(labels)).sum(axis=0).clip(min=1), dtype=np.float64)
+
+
+def logits_and_features(networks: Sequence[Network], images: Tensor) -> Tensor:
+    """(B, C + F) what the first network says and what it says it from."""
+    features = networks[0].features(images)
+    return torch.cat([networks[0].head(features), features], dim=1)
+
+
+def masked_mean(entries: Tensor, counted: Tensor) -> Tensor:
+    """Mean of the entries that count, by (B, C) or broadcast weights; 0 where none does."""
+    return (entries * counted).sum() / counted.sum().clamp(min=1)
+
+
 def masked_cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
     """Mean over the labelled entries of y softplus(-z) + (1 - y) softplus(z), times weights; NaN does not count."""
-    known = ~targets.isnan()
-    clean = torch.where(known, targets, torch.zeros_like(targets))
-    entries = (clean * F.softplus(-logits) + (1 - clean) * F.softplus(logits)) * known
-    return (entries if weights is None else entries * weights).sum() / known.sum().clamp(min=1)
+    entries = entry_losses(logits, targets.nan_to_num())
+    return masked_mean(entries if weights is None else entries * weights, ~targets.isnan())
+
+
+def entry_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """(B, C) of each entry, y softplus(-z) + (1 - y) softplus(z)."""
+    return labels * F.softplus(-logits) + (1 - labels) * F.softplus(logits)
 
 
 def softmax_cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:

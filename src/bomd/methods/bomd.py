@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from bomd import progress
 from bomd.clean.detect import detect, scores_of
-from bomd.clean.graph import Neighbours, nearest_images
+from bomd.clean.graph import nearest_images
+from bomd.clean.neighbours import Neighbours, nothing
 from bomd.clean.relabel import neighbour_mean, relabel
 from bomd.config import FitSettings
 from bomd.describe import contrast
@@ -33,19 +34,13 @@ FILE = "descriptors.npy"
 
 @dataclass(frozen=True)
 class Described:
-    """What stage one says about every image.
+    """What stage one says about every image."""
 
-    Attributes:
-        descriptors: (N, M, D), a memory map.
-        scores: (N, C) how well each class fits; None where stage one never saw a label.
-        vectors: (C, D) of the classes, where descriptors lie among them.
-    """
-
-    descriptors: Floats
-    scores: Floats | None
+    descriptors: Floats  # (N, M, D), a memory map
+    scores: Floats | None  # (N, C) how well each class fits; None where stage one never saw a label
     history: History
     notes: tuple[str, ...] = ()
-    vectors: Floats | None = None
+    vectors: Floats | None = None  # (C, D) of the classes, where descriptors lie among them
 
 
 class Bomd(Method):
@@ -57,6 +52,26 @@ class Bomd(Method):
     unique images, where the paper takes the unique images among the K nearest descriptors
     (`reading="nodes"`); word vectors come from a small sentence model unless another is named.
     Cost: 1.67.
+
+    Args:
+        stage: How images are described (ablation). "nvum" takes the features of a classifier trained by NVUM as
+            the recipe says, and detects by its logits. "self-supervised" compares two views of an image without
+            labels; with nothing to rank, all images are re-labelled, and those that their neighbours outvote
+            are flagged. Both give one vector per image.
+        descriptors: Vectors per image (the paper's M), where `stage` is "descriptors".
+        weighting: Form of the ranking loss; "release" for `bomd`, "paper" for `bomd-paper`.
+        beta: Weight of the term that keeps an image's descriptors together.
+        language: Where class vectors come from; see `bomd embed --help`.
+        vectors: A file of vectors, for `language` "glove" or "file".
+        epochs: Passes over the data to learn descriptors; batch, rate and schedule belong to them too. With
+            `stage` "nvum" the classifier's own apply.
+        neighbours: Images that vote on a new label (the paper's K).
+        reading: How the nearest images are found among all descriptors.
+        same_patient: Whether images of the same patient may vote.
+        graph_weight: Weight of the vote against the given label (the paper's lambda).
+        uniform: Share of the vote that is spread evenly, against overconfidence (the paper's gamma).
+        use_graph: Off, the vote is left out (ablation).
+        use_mask: Off, classes that nobody voted for are smoothed too (ablation).
     """
 
     one_label = True
@@ -66,7 +81,7 @@ class Bomd(Method):
         self,
         stage: Literal["descriptors", "nvum", "self-supervised"] = "descriptors",
         descriptors: int = 3,
-        weighting: Weighting | None = None,
+        weighting: Literal["release", "paper"] | None = None,
         beta: float = 0.3,
         language: str = "auto",
         vectors: Path | None = None,
@@ -82,28 +97,6 @@ class Bomd(Method):
         use_graph: bool = True,
         use_mask: bool = True,
     ) -> None:
-        """Take the settings.
-
-        Args:
-            stage: How images are described (ablation). "nvum" takes the features of a classifier trained by NVUM as
-                the recipe says, and detects by its logits. "self-supervised" compares two views of an image without
-                labels; with nothing to rank, all images are re-labelled, and those that their neighbours outvote
-                are flagged. Both give one vector per image.
-            descriptors: Vectors per image (the paper's M), where `stage` is "descriptors".
-            weighting: Form of the ranking loss; "release" for `bomd`, "paper" for `bomd-paper`.
-            beta: Weight of the term that keeps an image's descriptors together.
-            language: Where class vectors come from; see `bomd embed --help`.
-            vectors: A file of vectors, for `language` "glove" or "file".
-            epochs: Passes over the data to learn descriptors; batch, rate and schedule belong to them too. With
-                `stage` "nvum" the classifier's own apply.
-            neighbours: Images that vote on a new label (the paper's K).
-            reading: How the nearest images are found among all descriptors.
-            same_patient: Whether images of the same patient may vote.
-            graph_weight: Weight of the vote against the given label (the paper's lambda).
-            uniform: Share of the vote that is spread evenly, against overconfidence (the paper's gamma).
-            use_graph: Off, the vote is left out (ablation).
-            use_mask: Off, classes that nobody voted for are smoothed too (ablation).
-        """
         self.stage, self.descriptors, self.beta = stage, descriptors, beta
         self.weighting: Weighting = weighting or self.usual_weighting
         self.language, self.vectors = language, vectors
@@ -134,16 +127,17 @@ class Bomd(Method):
             "self-supervised": self._describe_by_contrast,
         }[self.stage]
         found = describe(train, context)
+        search = partial(self._search, found.descriptors, train=train, context=context)
+        neighbours = nothing(len(train), self.neighbours)  # nobody votes on an image that is not suspect
         if found.scores is not None:
-            scores, flags = found.scores, detect(found.scores, train)
+            scores, flags, rule = found.scores, detect(found.scores, train), "break the rank rule"
             suspect = flags.noisy
-            neighbours = self._voters(found.descriptors, suspect, train, context)
+            neighbours.put(suspect, search(np.flatnonzero(suspect)))
         else:
             suspect = np.ones(len(train), dtype=np.bool_)
-            neighbours = self._voters(found.descriptors, suspect, train, context)
+            neighbours.put(suspect, search(np.arange(len(train))))
             scores = neighbour_mean(train.values, neighbours).astype(np.float32)
-            flags = outvoted(scores, train)
-        rule = "break the rank rule" if found.scores is not None else "are outvoted by their neighbours"
+            flags, rule = outvoted(scores, train), "are outvoted by their neighbours"
         progress.say(f"{int(flags.noisy.sum())} of {len(train)} images {rule}")
         relabelled = relabel(
             train,
@@ -154,21 +148,8 @@ class Bomd(Method):
             use_graph=self.use_graph,
             use_mask=self.use_mask,
         )
-        space = None
-        if found.vectors is not None:
-            search = partial(self._search, found.descriptors, train=train, context=context)
-            space = Space(found.descriptors, found.vectors, search)
+        space = None if found.vectors is None else Space(found.descriptors, found.vectors, search)
         return Prepared(relabelled.values, flags, neighbours, scores, found.history, found.notes, space)
-
-    def _voters(
-        self, descriptors: Floats, suspect: NDArray[np.bool_], train: LabelTable, context: Context
-    ) -> Neighbours:
-        """The images that vote on each suspect one; nobody, that is -1, votes on the others."""
-        found = self._search(descriptors, np.flatnonzero(suspect), train, context)
-        indices = np.full((len(train), self.neighbours), -1, dtype=np.int64)
-        distances = np.full((len(train), self.neighbours), np.inf, dtype=np.float32)
-        indices[suspect], distances[suspect] = found.indices, found.distances
-        return Neighbours(indices, distances)
 
     def _search(self, descriptors: Floats, rows: NDArray[np.int64], train: LabelTable, context: Context) -> Neighbours:
         """The nearest images of these rows."""

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from bomd import progress
 from bomd.clean.detect import scores_of
-from bomd.clean.graph import Neighbours, nearest_images
+from bomd.clean.graph import nearest_images
+from bomd.clean.neighbours import Neighbours, nothing
 from bomd.clean.opinion import form_opinion
 from bomd.clean.posterior import Posterior
 from bomd.clean.rates import Rates
@@ -22,8 +22,9 @@ from bomd.describe.descriptors import DescriptorLearner
 from bomd.describe.labelspace import embed
 from bomd.errors import InputError
 from bomd.learn.engine import History
-from bomd.methods.base import Context, Method, Prepared
-from bomd.methods.crossfit import cross_fit, logits_and_features
+from bomd.methods.base import Context, Method, Prepared, logits_and_features
+from bomd.methods.crossfit import check_folds, cross_fit
+from bomd.methods.settings import within
 from bomd.seeds import derive
 from bomd.tables import Flags, Floats, LabelTable, Opinion
 
@@ -43,6 +44,18 @@ class BomdPlus(Method):
     all estimated from the labels themselves; the classifier learns the probability that a class is there, and suspect
     images count for less. See docs/how-it-works.md.
     Cost: 1.8, or 2.2 where errors sit in whole images.
+
+    Args:
+        evidence: What judges: a classifier of the labels, or BoMD's descriptors among the class names.
+        folds: Parts that the patients are split into; each is judged by a network trained on all others.
+        effort: Epochs of these networks, as a share of the classifier's.
+        second: Epochs of a second pair that learns from what the first one believed, where errors sit in whole
+            images, as a share of the classifier's; 0 asks once.
+        votes: Share of the training target that the nearest images give, each vote weighted by its image's worth.
+        neighbours: Images that vote.
+        soften: Where errors sit in whole images, learn the probability that a class is there; off, the given label.
+        weigh: Count suspect images for less; off, all alike.
+        shown: Nearest images that are recorded for people to look at, where none vote.
     """
 
     one_label = True
@@ -59,28 +72,10 @@ class BomdPlus(Method):
         weigh: bool = True,
         shown: int = 0,
     ) -> None:
-        """Take the settings.
-
-        Args:
-            evidence: What judges: a classifier of the labels, or BoMD's descriptors among the class names.
-            folds: Parts that the patients are split into; each is judged by a network trained on all others.
-            effort: Epochs of these networks, as a share of the classifier's.
-            second: Epochs of a second pair that learns from what the first one believed, where errors sit in whole
-                images, as a share of the classifier's; 0 asks once.
-            votes: Share of the training target that the nearest images give, each vote weighted by its image's worth.
-            neighbours: Images that vote.
-            soften: Where errors sit in whole images, learn the probability that a class is there; off, the given label.
-            weigh: Count suspect images for less; off, all alike.
-            shown: Nearest images that are recorded for people to look at, where none vote.
-        """
-        if folds < 2:
-            raise InputError(f"bomd-plus.folds is {folds}, but at least 2 are needed.")
-        if not effort > 0:
-            raise InputError(f"bomd-plus.effort is {effort:g}, but must lie above 0.")
-        if not second >= 0:
-            raise InputError(f"bomd-plus.second is {second:g}, but must be 0 or above.")
-        if not 0 <= votes <= 1:
-            raise InputError(f"bomd-plus.votes is {votes:g}, but must lie from 0 to 1.")
+        within("[2, inf)", "bomd-plus", folds=folds)
+        within("(0, inf)", "bomd-plus", effort=effort)
+        within("[0, inf)", "bomd-plus", second=second)
+        within("[0, 1]", "bomd-plus", votes=votes)
         self.evidence, self.folds, self.effort, self.second = evidence, folds, effort, second
         self.votes, self.neighbours, self.soften, self.weigh = votes, neighbours, soften, weigh
         self.shown = shown
@@ -88,19 +83,17 @@ class BomdPlus(Method):
         self.full = 1.0  # the weight of an image that nothing is held against
 
     def check(self, train: LabelTable) -> None:
-        patients = len(np.unique(train.groups))
-        if patients < 2 * self.folds:
-            raise InputError(f"bomd-plus.folds is {self.folds}: {patients} patients are too few to split that often.")
+        check_folds("bomd-plus", train, self.folds)
         if self.votes and self.neighbours >= len(train) // self.folds:
             raise InputError(f"bomd-plus.neighbours is {self.neighbours}: {len(train)} images are too few.")
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         self.check(train)
-        scores, features, fold_of, history = self._judge(train, context)
+        scores, features, fold_of, history = self._judge(train, context, self.effort)
         opinion, posterior, rates = form_opinion(scores, train, known=context.known)
         certain = worth_softening(rates, train)
         if self.second and certain:
-            scores, features, fold_of, again = self._ask_again(train, posterior, context)
+            scores, features, fold_of, again = self._judge(train, context, self.second, posterior)
             history += again
             opinion, posterior, rates = form_opinion(scores, train, known=context.known)
         # Errors that are few or fall on any image leave the order of images right on average, and softening by evidence
@@ -110,31 +103,22 @@ class BomdPlus(Method):
         if self.weigh and certain:
             told += " Suspect images count for less."
         progress.say(f"{opinion.reasons[0]} {told}")
-        weight = posterior.weight if self.weigh and certain else np.ones(len(train), dtype=np.float32)
         targets = posterior.truth if softened else train.values
-        neighbours = None
-        if self.votes or self.shown:
-            neighbours = self._nearest(features, fold_of, context)
-        if self.votes and neighbours is not None:
+        neighbours = self._nearest(features, fold_of, context) if self.votes or self.shown else None
+        if neighbours is not None and self.votes:
             said = vote(targets, neighbours.indices, posterior.weight)
             said = np.where(np.isnan(train.values) | np.isnan(said), targets, said)
             targets = ((1 - self.votes) * targets + self.votes * said).astype(np.float32)
-        mean = float(weight.mean())
-        self.full = 1 / mean if mean > 0 else 1.0
-        scaled = weight[:, None] * self.full if mean > 0 else np.ones((len(train), 1), dtype=np.float32)
+        weighs = self.weigh and certain and posterior.weight.any()
+        weight = posterior.weight if weighs else np.ones(len(train), dtype=np.float32)
+        self.full = 1 / float(weight.mean())
+        scaled = weight[:, None] * self.full
         if train.confirmed is not None:  # what people decided on counts in full, however suspect its image is
             scaled = np.where(train.confirmed, self.full, scaled)
-        self.weights = torch.as_tensor(scaled, dtype=torch.float32, device=context.fabric.device)
-        return Prepared(
-            targets,
-            as_flags(opinion),
-            neighbours,
-            scores,
-            history,
-            (*opinion.reasons, told),
-            opinion=opinion,
-            weights=scaled.astype(np.float32),
-        )
+        self.weights = context.tensor(scaled)
+        notes, weights = (*opinion.reasons, told), scaled.astype(np.float32)
+        flags = as_flags(opinion)
+        return Prepared(targets, flags, neighbours, scores, history, notes, opinion=opinion, weights=weights)
 
     def loss(self, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:
         assert self.weights is not None
@@ -143,31 +127,32 @@ class BomdPlus(Method):
     def loss_of_confirmed(self, logits: Tensor, targets: Tensor) -> Tensor:
         return self.full * super().loss_of_confirmed(logits, targets)
 
-    def _judge(self, train: LabelTable, context: Context) -> tuple[Floats, Floats, NDArray[np.intp], History]:
-        """(N, C) scores and (N, F) features by networks that did not see the image, its fold, and their training."""
-        settings = replace(context.fit, epochs=max(1, round(self.effort * context.fit.epochs)))
-        if self.evidence == "descriptors":
-            return self._judge_by_descriptors(train, context, settings)
-        both, fold_of, history = cross_fit(
-            train, context, self.folds, settings=settings, score=logits_and_features, depends=("logits and features",)
-        )
-        count = len(train.classes)
-        return both[:, :count], both[:, count:], fold_of, history
-
-    def _ask_again(
-        self, train: LabelTable, posterior: Posterior, context: Context
+    def _judge(
+        self, train: LabelTable, context: Context, share: float, believed: Posterior | None = None
     ) -> tuple[Floats, Floats, NDArray[np.intp], History]:
-        """The same from networks that learn what the first ones believed, suspect images counting for less."""
-        settings = replace(context.fit, epochs=max(1, round(self.second * context.fit.epochs)))
+        """(N, C) scores and (N, F) features by networks that did not see the image, its fold, and their training.
+
+        Args:
+            share: Of the classifier's epochs.
+            believed: What is learnt in place of the labels, suspect images counting for less.
+        """
+        settings = replace(context.fit, epochs=max(1, round(share * context.fit.epochs)))
+        targets, weights, depends = None, None, ["logits and features"]
+        if believed is not None:
+            targets = believed.truth if self.soften else train.values
+            weights = believed.weight[:, None] / max(float(believed.weight.mean()), 1e-6)
+            depends += ["again"]
+        elif self.evidence == "descriptors":
+            return self._judge_by_descriptors(train, context, settings)
         both, fold_of, history = cross_fit(
             train,
             context,
             self.folds,
             settings=settings,
-            targets=posterior.truth if self.soften else train.values,
-            weights=posterior.weight[:, None] / max(float(posterior.weight.mean()), 1e-6),
+            targets=targets,
+            weights=weights,
             score=logits_and_features,
-            depends=("logits and features", "again"),
+            depends=depends,
         )
         count = len(train.classes)
         return both[:, :count], both[:, count:], fold_of, history
@@ -193,13 +178,12 @@ class BomdPlus(Method):
         count = min(self.neighbours if self.votes else self.shown, int(np.bincount(fold_of).min()) - 1)
         lengths = np.linalg.norm(features, axis=1, keepdims=True)
         unit = (features / np.where(lengths > 0, lengths, 1))[:, None]
-        indices = np.full((len(features), count), -1, dtype=np.int64)
-        distances = np.full((len(features), count), np.inf, dtype=np.float32)
+        nearest = nothing(len(features), count)
         for number in range(self.folds):
             rows = np.flatnonzero(fold_of == number)
             found = nearest_images(unit[rows], count, device=context.fabric.device)
-            indices[rows], distances[rows] = rows[found.indices], found.distances
-        return Neighbours(indices, distances)
+            nearest.put(rows, Neighbours(rows[found.indices], found.distances))
+        return nearest
 
 
 def worth_softening(rates: Rates, labels: LabelTable) -> bool:

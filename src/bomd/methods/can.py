@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from bomd.config import FitSettings
 from bomd.learn.engine import Batch
-from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
+from bomd.methods.base import Context, Method, Prepared, frequencies, masked_cross_entropy
 from bomd.networks.architectures import FusedNetwork, build_as
 from bomd.networks.backbone import Network
 from bomd.tables import LabelTable
@@ -29,27 +28,23 @@ class Can(Method):
     share of negatives as the weight of its positives and the reverse; the attention loss is the cross-entropy of each
     trunk's own maps.
     Cost: 2.
+
+    Args:
+        focus: Exponent that takes weight from labels that are predicted well (the gamma of focal loss).
+        attention: Weight of the cross-entropy of each trunk on its own.
+        width: Channels of the maps that are multiplied.
     """
 
     trusts_labels = True
 
     def __init__(self, focus: float = 2.0, attention: float = 0.5, width: int = 512) -> None:
-        """Take the settings.
-
-        Args:
-            focus: Exponent that takes weight from labels that are predicted well (the gamma of focal loss).
-            attention: Weight of the cross-entropy of each trunk on its own.
-            width: Channels of the maps that are multiplied.
-        """
         self.focus, self.attention, self.width = focus, attention, width
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
         return [build_as("can", outputs, settings, seed, width=self.width)]
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
-        known = (~np.isnan(train.values)).sum(axis=0).clip(min=1)
-        negatives = 1 - np.nansum(train.values, axis=0) / known
-        self.negatives = torch.as_tensor(negatives, dtype=torch.float32, device=context.fabric.device)  # (C)
+        self.negatives = context.tensor(1 - frequencies(train.values))  # (C)
         return Prepared(train.values)
 
     def step(self, networks: Sequence[Network], batch: Batch) -> Tensor:
@@ -63,14 +58,9 @@ class Can(Method):
 def balance_loss(logits: Tensor, targets: Tensor, negatives: Tensor, focus: float) -> Tensor:
     """Focal cross-entropy in which the positives and negatives of a class weigh alike, summed over classes.
 
-    Args:
-        logits: (B, C).
-        targets: (B, C), NaN where there is no label.
-        negatives: (C) share of the labels of a class that are negative.
-        focus: exponent of one minus the probability of the label.
+    `negatives` (C) are shares among the labels of a class, `focus` the exponent of 1 - the probability of a label.
     """
-    known = ~targets.isnan()
-    labels = torch.where(known, targets, torch.zeros_like(targets))
+    labels, known = targets.nan_to_num(), ~targets.isnan()
     probabilities = logits.sigmoid()
     positive = negatives * labels * (1 - probabilities).pow(focus) * F.softplus(-logits)
     negative = (1 - negatives) * (1 - labels) * probabilities.pow(focus) * F.softplus(logits)

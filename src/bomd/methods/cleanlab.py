@@ -9,14 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bomd import outside, progress
-from bomd.errors import InputError
-from bomd.methods.base import Context, Method, Prepared
-from bomd.methods.crossfit import cross_fit
-from bomd.tables import NO_FINDING, Flags, LabelTable
+from bomd.methods.base import Context, Method, Prepared, refuse_soft
+from bomd.methods.crossfit import check_folds, cross_fit
+from bomd.methods.settings import within
+from bomd.tables import NO_FINDING, Flags, Floats, LabelTable
 
 LEAST = 1e-6  # of a probability whose logarithm is taken
-
-Probabilities = NDArray[np.float32]
 
 
 class Cleanlab(Method):
@@ -29,58 +27,38 @@ class Cleanlab(Method):
     one kind only is not judged. Where an image has one label, the package's functions for that are used, and turning
     it round means to move it to the likeliest class.
     Cost: 5.
+
+    Args:
+        folds: Parts that the patients are split into; each is predicted by a network trained on all others.
+        action: What happens to flagged labels: they no longer count, or they are turned round.
     """
 
     one_label = True
 
     def __init__(self, folds: int = 5, action: Literal["prune", "flip"] = "prune") -> None:
-        """Take the settings.
-
-        Args:
-            folds: Parts that the patients are split into; each is predicted by a network trained on all others.
-            action: What happens to flagged labels: they no longer count, or they are turned round.
-        """
-        if folds < 2:
-            raise InputError(f"cleanlab.folds is {folds}, but at least 2 are needed.")
+        within("[2, inf)", "cleanlab", folds=folds)
         self.folds, self.action = folds, action
 
     def check(self, train: LabelTable) -> None:
         _package("filter")
-        soft = ~(np.isnan(train.values) | np.isin(train.values, (0, 1)))
-        if soft.any():
-            first = str(train.ids[int(np.argmax(soft.any(axis=1)))])
-            raise InputError(f"cleanlab judges labels that are 0, 1 or unknown: image {first!r} has others.")
-        patients = len(np.unique(train.groups))
-        if patients < 2 * self.folds:
-            raise InputError(f"cleanlab.folds is {self.folds}: {patients} patients are too few to split that often.")
+        refuse_soft(train, "cleanlab judges labels that are")
+        check_folds("cleanlab", train, self.folds)
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         self.check(train)
         probabilities, _, history = cross_fit(train, context, self.folds)
-        if train.exclusive:
-            wrong, notes = find_wrong_single(train, probabilities)
-            flags = Flags(train.ids, np.asarray(wrong.any(axis=1)), *quality_single(train, probabilities))
-        else:
-            wrong, notes = find_wrong(train, probabilities)
-            flags = Flags(train.ids, np.asarray(wrong.any(axis=1)), *quality(train.values, probabilities))
+        find, rate = (find_wrong_single, quality_single) if train.exclusive else (find_wrong, quality)
+        wrong, notes = find(train, probabilities)
+        flags = Flags(train.ids, np.asarray(wrong.any(axis=1)), *rate(train.values, probabilities))
         progress.say(f"cleanlab flags {int(wrong.sum())} labels of {int(flags.noisy.sum())} images")
-        targets = (
-            np.where(wrong, np.float32(np.nan), train.values)
-            if self.action == "prune"
-            else flip(train, wrong, probabilities)
-        )
+        pruned = self.action == "prune"
+        targets = np.where(wrong, np.float32(np.nan), train.values) if pruned else flip(train, wrong, probabilities)
         scores = np.log(np.maximum(probabilities, LEAST)) if train.exclusive else probabilities
         return Prepared(targets, flags, scores=scores, history=history, notes=notes)
 
 
-def find_wrong(table: LabelTable, probabilities: Probabilities) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
-    """(N, C) labels that cleanlab finds wrong, and what it could not judge.
-
-    Args:
-        table: Labels of N images, 0, 1 or NaN.
-        probabilities: (N, C) from networks that were not trained on the image.
-    """
-    find = _package("filter").find_label_issues
+def find_wrong(table: LabelTable, probabilities: Floats) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+    """(N, C) labels that cleanlab finds wrong by (N, C) held-out probabilities, and what it could not judge."""
     wrong = np.zeros(table.values.shape, dtype=np.bool_)
     notes = []
     for column, name in enumerate(table.classes):
@@ -90,53 +68,54 @@ def find_wrong(table: LabelTable, probabilities: Probabilities) -> tuple[NDArray
             notes.append(f"cleanlab: {name} has labels of one kind only and was not judged.")
             continue
         positive = probabilities[known, column].astype(np.float64)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            both = np.stack([1 - positive, positive], axis=1)
-            wrong[known, column] = find(labels, both, n_jobs=1)
-        notes += [f"cleanlab: {name}: {warning.message}" for warning in caught]
+        wrong[known, column], said = _find(labels, np.stack([1 - positive, positive], axis=1))
+        notes += [f"cleanlab: {name}: {text}" for text in said]
     return wrong, tuple(notes)
 
 
-def find_wrong_single(table: LabelTable, probabilities: Probabilities) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+def find_wrong_single(table: LabelTable, probabilities: Floats) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
     """(N, C) all labels of the images whose one label cleanlab finds wrong: where one class is, another is missing."""
-    known, labels, own = _single(table, probabilities)
+    known, labels, own = _single(table.values, probabilities)
     wrong = np.zeros(table.values.shape, dtype=np.bool_)
+    found, said = _find(labels, own)
+    wrong[known] = found[:, None]
+    return wrong, tuple(f"cleanlab: {text}" for text in said)
+
+
+def _find(labels: NDArray[np.int64], probabilities: NDArray[np.float64]) -> tuple[NDArray[np.bool_], list[str]]:
+    """(N) labels that contradict (N, K) probabilities of the classes, and what the package warned of."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        wrong[known] = _package("filter").find_label_issues(labels, own, n_jobs=1)[:, None]
-    return wrong, tuple(f"cleanlab: {warning.message}" for warning in caught)
+        found = _package("filter").find_label_issues(labels, probabilities, n_jobs=1)
+    return found, [str(warning.message) for warning in caught]
 
 
-def quality_single(table: LabelTable, probabilities: Probabilities) -> tuple[Probabilities, Probabilities]:
+def quality_single(values: Floats, probabilities: Floats) -> tuple[Floats, Floats]:
     """(N) cleanlab's score of each image's one label, and (N, C) the same of each class; lower is more suspect."""
-    known, labels, own = _single(table, probabilities)
-    image = np.full(len(table), np.nan, dtype=np.float32)
+    known, labels, own = _single(values, probabilities)
+    image = np.full(len(values), np.nan, dtype=np.float32)
     image[known] = _package("rank").get_label_quality_scores(labels, own)
-    entry = np.where(table.values >= 0.5, probabilities, 1 - probabilities)
+    entry = np.where(values >= 0.5, probabilities, 1 - probabilities)
     return image, np.where(known[:, None], entry, np.nan).astype(np.float32)
 
 
-def _single(
-    table: LabelTable, probabilities: Probabilities
-) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.float64]]:
+def _single(values: Floats, probabilities: Floats) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.float64]]:
     """(N) labelled images, the number of the class of each of them, and its probabilities, which add up to 1."""
-    known = np.asarray((table.values >= 0.5).any(axis=1))
-    labels = table.values[known].argmax(axis=1).astype(np.int64)
+    known = np.asarray((values >= 0.5).any(axis=1))
+    labels = values[known].argmax(axis=1).astype(np.int64)
     own = np.maximum(probabilities[known].astype(np.float64), LEAST)
     return known, labels, own / own.sum(axis=1, keepdims=True)
 
 
-def quality(values: NDArray[np.float32], probabilities: Probabilities) -> tuple[Probabilities, Probabilities]:
+def quality(values: Floats, probabilities: Floats) -> tuple[Floats, Floats]:
     """(N) cleanlab's score of each image's labels, and (N, C) of each label; lower is more suspect, NaN unknown."""
     known = ~np.isnan(values)
     entry = np.where(values == 1, probabilities, np.where(known, 1 - probabilities, np.nan)).astype(np.float32)
     judged = known.any(axis=1)
     image = np.full(len(values), np.nan, dtype=np.float32)
     # The score weighs a row's labels from best to worst, so that one more of the best changes nothing.
-    filled = np.where(known, entry, np.nanmax(entry, axis=1, where=known, initial=0)[:, None])[judged].astype(
-        np.float64
-    )
+    best = np.nanmax(entry, axis=1, where=known, initial=0)[:, None]
+    filled = np.where(known, entry, best)[judged].astype(np.float64)
     if filled.shape[1] < 2 or not len(filled):
         image[judged] = filled.mean(axis=1)
         return image, entry
@@ -146,7 +125,7 @@ def quality(values: NDArray[np.float32], probabilities: Probabilities) -> tuple[
     return image, entry
 
 
-def flip(table: LabelTable, wrong: NDArray[np.bool_], probabilities: Probabilities) -> NDArray[np.float32]:
+def flip(table: LabelTable, wrong: NDArray[np.bool_], probabilities: Floats) -> NDArray[np.float32]:
     """(N, C) labels with the wrong ones turned round, and "No Finding" made to agree in the rows that changed.
 
     Where an image has one label, it moves to the likeliest class.

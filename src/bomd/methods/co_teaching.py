@@ -8,10 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bomd.errors import InputError
 from bomd.learn.engine import Batch, Predict
-from bomd.methods.base import Context, Method, Prepared
-from bomd.methods.warmup import check_share, note_of_setting
+from bomd.methods.base import Context, Method, Prepared, masked_mean
+from bomd.methods.settings import check_shares, note_of_default, within
 from bomd.networks.backbone import Network
 from bomd.tables import LabelTable
 
@@ -28,6 +27,13 @@ class CoTeaching(Method):
     Found: on phantoms the hardest images are those with findings almost without exception, so that a noise level above
     the true one costs what is rare.
     Cost: 2.
+
+    Args:
+        noise: Share of the images (of the labels with `per_label`) that is left out once the ramp is over; by
+            default the share that the recipe's noise made wrong.
+        ramp: Share of the run over which that part grows from nothing.
+        exponent: Of the ramp's shape; 1 is a straight line.
+        per_label: Select labels within each class and value instead of images.
     """
 
     networks = 2
@@ -35,20 +41,9 @@ class CoTeaching(Method):
     def __init__(
         self, noise: float | None = None, ramp: float = 0.3, exponent: float = 1.0, per_label: bool = False
     ) -> None:
-        """Take the settings.
-
-        Args:
-            noise: Share of the images (of the labels with `per_label`) that is left out once the ramp is over; by
-                default the share that the recipe's noise made wrong.
-            ramp: Share of the run over which that part grows from nothing.
-            exponent: Of the ramp's shape; 1 is a straight line.
-            per_label: Select labels within each class and value instead of images.
-        """
-        if noise is not None and not 0 <= noise < 1:
-            raise InputError(f"co-teaching.noise must be at least 0 and below 1, not {noise:g}.")
-        check_share("co-teaching.ramp", ramp)
-        if exponent <= 0:
-            raise InputError(f"co-teaching.exponent must be above 0, not {exponent:g}.")
+        within("[0, 1)", "co-teaching", noise=noise)
+        within("(0, inf)", "co-teaching", exponent=exponent)
+        check_shares("co-teaching", ramp=ramp)
         self.noise, self.ramp, self.exponent, self.per_label = noise, ramp, exponent, per_label
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
@@ -57,8 +52,7 @@ class CoTeaching(Method):
         self.left_out = known if self.noise is None else self.noise
         self.share = context.buffer(()).fill_(self.share_in(0))
         why = "the share that the recipe's noise made wrong"
-        notes = (note_of_setting("co-teaching", "noise", self.left_out, why),) if self.noise is None else ()
-        return Prepared(train.values, notes=notes)
+        return Prepared(train.values, notes=note_of_default("co-teaching", "noise", self.noise, self.left_out, why))
 
     def start_epoch(self, epoch: int, predict: Predict) -> None:
         self.share.fill_(self.share_in(epoch))
@@ -75,7 +69,7 @@ class CoTeaching(Method):
         ]
         kept = [self.keep(losses.detach(), batch.targets) for losses in entries]
         exchanged = zip(entries, reversed(kept), strict=True)
-        return torch.stack([(losses * chosen).sum() / chosen.sum().clamp(min=1) for losses, chosen in exchanged]).sum()
+        return torch.stack([masked_mean(losses, chosen) for losses, chosen in exchanged]).sum()
 
     def keep(self, losses: Tensor, targets: Tensor) -> Tensor:
         """(B, C) which labels the other network is to learn from, given this one's (B, C) losses."""
@@ -92,11 +86,6 @@ def easiest(losses: Tensor, members: Tensor, share: Tensor) -> Tensor:
     """(B, K) the part of each column's members with the smallest losses, rounded down but never to nothing.
 
     Ranks instead of a shorter list keep every shape fixed, so that a GPU can replay the step.
-
-    Args:
-        losses: (B, K).
-        members: (B, K) bool, what to choose from.
-        share: The part, a number on the same device.
     """
     rank = losses.masked_fill(~members, torch.inf).argsort(dim=0, stable=True).argsort(dim=0)
     count = (share * members.sum(0) + 1e-4).floor().clamp(min=1)  # 4/5 of 5 may be a hair below 4

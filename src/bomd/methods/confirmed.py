@@ -8,20 +8,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from bomd.config import FitSettings
-from bomd.learn.engine import Batch, Learner, Predict
+from bomd.learn.engine import Batch, Learner
 from bomd.methods.base import Method
 from bomd.networks.backbone import Network
 from bomd.tables import LabelTable
 
 
 def hold_confirmed(method: Method, given: LabelTable, device: torch.device) -> Learner:
-    """The method as it is, or, where it may doubt labels that people decided on, one that learns these in full.
-
-    Args:
-        given: The training table; its `confirmed` says what people decided on.
-        device: Where training runs.
-    """
+    """The method as it is, or, where it may doubt labels that people decided on, one that learns these in full."""
     unchanged = type(method).loss is Method.loss and type(method).step is Method.step
     if given.confirmed is None or not given.confirmed.any() or unchanged or method.trusts_labels:
         return method
@@ -37,17 +31,15 @@ class Holding(Learner):
     """
 
     def __init__(self, method: Method, confirmed: Tensor) -> None:
-        """Take the method and the (N, C) labels that people decided on."""
+        """Take the method and the (N, C) labels that people decided on; all hooks but the step are the method's."""
         self.method, self.confirmed = method, confirmed
-        self.networks, self.views = method.networks, method.views
-        self.mixes, self.recordable = method.mixes, method.recordable
+        for name in vars(Learner):
+            if name != "step" and not name.startswith("_"):
+                setattr(self, name, getattr(method, name))
 
     def step(self, networks: Sequence[Network], batch: Batch) -> Tensor:
         confirmed = self.confirmed[batch.index]
-        fixed, doubtful = (
-            batch.targets.masked_fill(~confirmed, torch.nan),
-            batch.targets.masked_fill(confirmed, torch.nan),
-        )
+        fixed, doubtful = (batch.targets.masked_fill(hidden, torch.nan) for hidden in (~confirmed, confirmed))
         share = (~fixed.isnan()).sum() / (~batch.targets.isnan()).sum().clamp(min=1)
         if type(self.method).step is Method.step:
             images = batch.view()
@@ -59,30 +51,6 @@ class Holding(Learner):
             others = self.method.step(networks, replace(batch, targets=doubtful))
         plain = torch.stack([self.method.loss_of_confirmed(part, fixed) for part in logits]).sum()
         return share * plain + (1 - share) * others
-
-    def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
-        return self.method.build(outputs, settings, seed)
-
-    def buffers(self) -> dict[str, Tensor]:
-        return self.method.buffers()
-
-    def start_epoch(self, epoch: int, predict: Predict) -> None:
-        self.method.start_epoch(epoch, predict)
-
-    def phase(self, epoch: int) -> object:
-        return self.method.phase(epoch)
-
-    def pace(self, done: float) -> float:
-        return self.method.pace(done)
-
-    def after_step(self, networks: Sequence[Network]) -> None:
-        self.method.after_step(networks)
-
-    def predict(self, networks: Sequence[Network], images: Tensor) -> Tensor:
-        return self.method.predict(networks, images)
-
-    def deployed(self, networks: Sequence[Network]) -> list[Network]:
-        return self.method.deployed(networks)
 
 
 def _is_trained(network: Network) -> bool:

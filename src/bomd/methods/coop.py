@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
@@ -15,12 +14,12 @@ from torch import Tensor
 from bomd.config import FitSettings
 from bomd.data.batches import Images
 from bomd.describe.prompts import PromptHead, Tower, open_tower
-from bomd.errors import InputError
 from bomd.files import replacing
 from bomd.learn.engine import Batch, Learner
-from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
+from bomd.methods.base import Context, Method, Prepared, frequencies, masked_cross_entropy
 from bomd.methods.fitted import fit_once, own_settings
 from bomd.methods.hermoza import Hermoza
+from bomd.methods.settings import within
 from bomd.networks.architectures import SaliencyTrunk
 from bomd.networks.backbone import Network
 from bomd.seeds import derive
@@ -38,6 +37,13 @@ class Coop(Method):
     of SGD. Unless `language` names a text model there is no text tower, and prompts are the mean of the context and
     fixed class vectors, which is not CoOp: a note in the results says so.
     Cost: 1.17 in 30 epochs, since pre-training adds 5 of its own however long the run is.
+
+    Args:
+        classifier: What is trained from the trunk: one linear layer by cross-entropy, or the method "hermoza".
+        language: "bluebert", "biobert", "clinicalbert" or the folder of a transformers model for a text tower;
+            others (see `bomd embed --help`) give fixed class vectors only.
+        context: Learnt words in front of each class name.
+        epochs: Passes over the data to pre-train; batch, rate and schedule belong to them too.
     """
 
     trusts_labels = True
@@ -52,17 +58,7 @@ class Coop(Method):
         rate: float = 1e-4,
         schedule: Literal["constant", "cosine", "onecycle"] = "cosine",
     ) -> None:
-        """Take the settings.
-
-        Args:
-            classifier: What is trained from the trunk: one linear layer by cross-entropy, or the method "hermoza".
-            language: "bluebert", "biobert", "clinicalbert" or the folder of a transformers model for a text tower;
-                others (see `bomd embed --help`) give fixed class vectors only.
-            context: Learnt words in front of each class name.
-            epochs: Passes over the data to pre-train; batch, rate and schedule belong to them too.
-        """
-        if context < 1:
-            raise InputError(f"coop.context is {context}, but at least 1 word must be learnt.")
+        within("[1, inf)", "coop", context=context)
         self.classifier = Hermoza() if classifier == "hermoza" else Method()
         self.language, self.context = language, context
         self.epochs, self.batch, self.rate, self.schedule = epochs, batch, rate, schedule
@@ -74,7 +70,7 @@ class Coop(Method):
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         tower = open_tower(train.classes, self.language, context.fabric.device, derive(context.seed, "language"))
         settings = own_settings(context.fit, self.epochs, self.batch, self.rate, self.schedule)
-        learner = PromptLearner(tower, self.context, prevalence(train))
+        learner = PromptLearner(tower, self.context, torch.as_tensor(frequencies(train.values)))
         inputs = [train.values, tower.identity, self.context]
         self._trunk, history = fit_once(
             "prompts", learner, train.values, settings, tower.width, context, keep_trunk, "trunk.safetensors", inputs
@@ -107,13 +103,7 @@ class PromptLearner(Learner):
     recordable = False  # a text model of others may look at values, such as whether a mask is full
 
     def __init__(self, tower: Tower, words: int, frequency: Tensor) -> None:
-        """Take what stays fixed.
-
-        Args:
-            tower: reads the prompts.
-            words: n, the number of context vectors.
-            frequency: (C) share of positive labels.
-        """
+        """Take the tower that reads prompts, how many context vectors are learnt, and the (C) shares of positives."""
         self.tower, self.words, self.frequency = tower, words, frequency
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
@@ -133,9 +123,3 @@ class PromptLearner(Learner):
         head = network.head
         assert isinstance(head, PromptHead)
         return head.logits(network(images), self.tower(head.context))
-
-
-def prevalence(train: LabelTable) -> Tensor:
-    """(C) share of positive labels among the known ones; 0 where none is known."""
-    known = ~np.isnan(train.values)
-    return torch.as_tensor(np.nansum(train.values, axis=0) / known.sum(axis=0).clip(min=1), dtype=torch.float32)

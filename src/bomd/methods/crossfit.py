@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from bomd.config import FitSettings
 from bomd.data.split import split_by_patient
+from bomd.errors import InputError
 from bomd.files import read_arrays, read_json, write_arrays, write_json
 from bomd.learn.engine import History, Learner, Score, fit, predict
-from bomd.methods.base import Context, Method, plain
-from bomd.networks.backbone import Network
+from bomd.methods.base import Context, Method
 from bomd.seeds import derive
 from bomd.tables import Floats, LabelTable
 
@@ -31,7 +30,7 @@ def cross_fit(
     learner: Learner | None = None,
     outputs: int | None = None,
     score: Score | None = None,
-    depends: tuple[object, ...] = (),
+    depends: Sequence[object] = (),
 ) -> tuple[Floats, NDArray[np.intp], History]:
     """Train one network per fold of the patients on all others, and let it score that fold.
 
@@ -58,23 +57,12 @@ def cross_fit(
     history: History = []
     for number in range(folds):
         held_out = fold_of == number
-        inputs: tuple[object, ...] = (
-            context.images.fingerprint,
-            values,
-            held_out,
-            settings,
-            context.seed,
-            context.fabric.key,
-        )
-        inputs += (*train.marks(), *([] if weights is None else [weights]))
-        with context.stages.enter("fold", *inputs, *depends, by=(__name__, *by)) as stage:
+        inputs = (context.images.fingerprint, values, held_out, settings, context.seed, context.fabric.key)
+        weighed = [] if weights is None else [weights]
+        with context.stages.enter("fold", *inputs, *train.marks(), *weighed, *depends, by=(__name__, *by)) as stage:
             path = stage.directory / "scores.npz"
             if not stage.finished:
-                if weights is not None:
-                    learnt: Learner = Weighted(torch.as_tensor(weights[~held_out], device=context.fabric.device))
-                    learnt.exclusive = train.exclusive
-                else:
-                    learnt = learner or plain(train)
+                learnt = learner or Weighted(train, context, None if weights is None else weights[~held_out])
                 networks, course = fit(
                     learnt,
                     context.images.take(~held_out),
@@ -98,20 +86,22 @@ def cross_fit(
     return found, fold_of, history
 
 
-class Weighted(Method):
-    """Cross-entropy in which some images or labels count for more than others."""
+def check_folds(method: str, train: LabelTable, folds: int) -> None:
+    """Refuse to split the patients into more parts than they can fill."""
+    patients = len(np.unique(train.groups))
+    if patients < 2 * folds:
+        raise InputError(f"{method}.folds is {folds}: {patients} patients are too few to split that often.")
 
-    def __init__(self, weights: Tensor) -> None:
-        self.weights = weights
+
+class Weighted(Method):
+    """Cross-entropy in which some images or labels may count for more than others."""
+
+    def __init__(self, train: LabelTable, context: Context, weights: Floats | None) -> None:
+        self.exclusive = train.exclusive
+        self.weights = None if weights is None else context.tensor(weights)
 
     def loss(self, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:
-        return self.cross_entropy(logits, targets, self.weights[index])
-
-
-def logits_and_features(networks: Sequence[Network], images: Tensor) -> Tensor:
-    """(B, C + F) what the first network says and what it says it from; here, where nothing cleans labels."""
-    features = networks[0].features(images)
-    return torch.cat([networks[0].head(features), features], dim=1)
+        return self.cross_entropy(logits, targets, None if self.weights is None else self.weights[index])
 
 
 def split_into_folds(table: LabelTable, folds: int, seed: int) -> NDArray[np.intp]:

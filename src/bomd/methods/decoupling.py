@@ -9,10 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bomd import progress
-from bomd.errors import InputError
 from bomd.learn.engine import Batch, Predict
-from bomd.methods.base import Context, Method, Prepared
-from bomd.methods.warmup import check_share, note_if_idle, warm_epochs
+from bomd.methods.base import Context, Method, Prepared, frequencies
+from bomd.methods.settings import check_shares, note_if_idle, warm_epochs, within
 from bomd.networks.backbone import Network
 from bomd.tables import LabelTable
 
@@ -29,26 +28,21 @@ class Decoupling(Method):
     the warm-up must be long enough for a network to learn what it can: with 1 of 12 epochs it fell far behind
     cross-entropy even without noise.
     Cost: 2.
+
+    Args:
+        warmup: Share of all epochs on all labels, before disagreement counts.
+        minimum: Least share of a batch's labels to divide the loss by, so that few disagreements weigh little.
     """
 
     networks = 2
 
     def __init__(self, warmup: float = 0.6, minimum: float = 0.1) -> None:
-        """Take the settings.
-
-        Args:
-            warmup: Share of all epochs on all labels, before disagreement counts.
-            minimum: Least share of a batch's labels to divide the loss by, so that few disagreements weigh little.
-        """
-        check_share("decoupling.warmup", warmup)
-        if not 0 < minimum <= 1:
-            raise InputError(f"decoupling.minimum must be above 0 and at most 1, not {minimum:g}.")
+        check_shares("decoupling", warmup=warmup)
+        within("(0, 1]", "decoupling", minimum=minimum)
         self.warmup, self.minimum = warmup, minimum
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
-        targets = torch.as_tensor(train.values)
-        self.frequency = context.buffer((len(train.classes),))
-        self.frequency.copy_(targets.nansum(0) / (~targets.isnan()).sum(0).clamp(min=1))
+        self.frequency = context.tensor(frequencies(train.values))  # (C)
         self.seen = context.buffer((2,))  # labels that the networks disagreed about, and all labels, in this epoch
         self.warm = warm_epochs(self.warmup, context.fit.epochs)
         self.everything = self.warm > 0
@@ -85,12 +79,6 @@ class Decoupling(Method):
 
 
 def weighted_mean(losses: Tensor, chosen: Tensor, known: Tensor, minimum: float) -> Tensor:
-    """Sum of the chosen losses over their number, or over the share `minimum` of the known ones where that is more.
-
-    Args:
-        losses: (B, C).
-        chosen: (B, C) bool, a part of `known`.
-        known: (B, C) bool, what has a label.
-    """
+    """Sum of the chosen losses over their number, or over the share `minimum` of the known ones where that is more."""
     divisor = torch.maximum(chosen.sum(), minimum * known.sum()).clamp(min=1e-6)
     return (losses * chosen).sum() / divisor

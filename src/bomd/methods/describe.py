@@ -27,7 +27,7 @@ class Setting:
 
     Attributes:
         kind: What may be given, such as `float` or `'images' | 'nodes'`.
-        meaning: Its entry in the `Args` section; empty where another entry speaks for it.
+        meaning: Its entry in the `Args` section of the class or its constructor; empty where another speaks for it.
     """
 
     name: str
@@ -67,35 +67,25 @@ def describe(name: str) -> Description:
         raise InputError(f"No method {name!r}.{nearest(name, METHODS)}")
     kind = METHODS.outline(name)
     text = inspect.cleandoc(kind.__doc__ or "")
-    sections = _sections(text)
+    sections = _entries(text, r"([A-Z][a-z]+): (.*)")
     return Description(
         name,
         " ".join(text.partition("\n\n")[0].split()),
         sections,
         _factor(sections.get("Cost", "")),
         _settings(kind),
-        base_of(name),
+        getattr(kind, "variant_of", None),
     )
-
-
-def base_of(name: str) -> str | None:
-    """The method whose settings one starts from, if it is a variant."""
-    base: str | None = getattr(METHODS.outline(name), "variant_of", None)
-    return base
 
 
 def tables_of(name: str) -> tuple[str, ...]:
     """The tables of a recipe that a method takes its settings from: that of its base first, then its own."""
-    base = base_of(name) if name in METHODS else None
+    base = getattr(METHODS.outline(name), "variant_of", None) if name in METHODS else None
     return (name,) if base is None else (base, name)
 
 
 def in_use(name: str, given: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Every setting of a method with its value, defaults too: these may change, and a result should say what it had.
-
-    Args:
-        given: What a recipe sets, by table.
-    """
+    """Every setting of a method by what a recipe sets in each table, or by default: a result should say what it had."""
     chosen = {key: value for table in tables_of(name) for key, value in given.get(table, {}).items()}
     return {setting.name: chosen.get(setting.name, setting.default) for setting in describe(name).settings}
 
@@ -128,20 +118,20 @@ def in_full(method: Description) -> Group:
     return Group(*parts)
 
 
-def _sections(text: str) -> dict[str, str]:
-    """Paragraphs that open with a capitalised word and a colon, each on one line."""
-    found: dict[str, list[str]] = {}
-    current: list[str] | None = None
+def _entries(text: str, opening: str) -> dict[str, str]:
+    """What follows each word with a colon, on one line; an empty line ends it."""
+    found: dict[str, str] = {}
+    name = ""
     for line in text.splitlines():
-        opening = re.match(r"([A-Z][a-z]+): (.*)", line)
-        if opening:
-            current = found.setdefault(opening[1], [])
-            current.append(opening[2])
+        entry = re.match(opening, line)
+        if entry:
+            name = entry[1]
+            found[name] = entry[2]
         elif not line.strip():
-            current = None
-        elif current is not None:
-            current.append(line.strip())
-    return {word: " ".join(lines) for word, lines in found.items()}
+            name = ""
+        elif name:
+            found[name] += " " + line.strip()
+    return found
 
 
 def _factor(cost: str) -> float | None:
@@ -155,26 +145,15 @@ def _factor(cost: str) -> float | None:
 
 def _settings(kind: Any) -> tuple[Setting, ...]:
     hints = typing.get_type_hints(kind.__init__)
-    meanings = _arguments(inspect.cleandoc(kind.__init__.__doc__ or ""))
+    meanings: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        for text in (base.__doc__, base.__init__.__doc__):
+            section = re.search(r"^Args:\n((?:[ ]+.*\n?|\n)*)", inspect.cleandoc(text or ""), flags=re.MULTILINE)
+            meanings |= _entries(inspect.cleandoc(section[1]), r"(\w+): (.*)") if section else {}
     return tuple(
         Setting(key, _spelt(hints.get(key, Any)), parameter.default, meanings.get(key, ""))
         for key, parameter in inspect.signature(kind).parameters.items()
     )
-
-
-def _arguments(text: str) -> dict[str, str]:
-    """The entries of a Google-style `Args` section, each on one line."""
-    section = re.search(r"^Args:\n((?:[ ]+.*\n?|\n)*)", text, flags=re.MULTILINE)
-    entries: dict[str, str] = {}
-    name = ""
-    for line in inspect.cleandoc(section[1]).splitlines() if section else []:
-        entry = re.match(r"(\w+): (.*)", line)
-        if entry:
-            name = entry[1]
-            entries[name] = entry[2]
-        elif name and line.strip():
-            entries[name] += " " + line.strip()
-    return entries
 
 
 def _spelt(hint: Any) -> str:

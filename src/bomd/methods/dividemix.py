@@ -6,15 +6,21 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bomd.errors import InputError
 from bomd.learn.engine import Batch, Predict
-from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
-from bomd.methods.two_gaussians import Floats, cross_entropies, low_posterior, low_posterior_by_label
-from bomd.methods.warmup import check_share, note_if_idle, warm_epochs
+from bomd.methods.base import (
+    Context,
+    Method,
+    Prepared,
+    entry_losses,
+    frequencies,
+    masked_cross_entropy,
+    masked_mean,
+)
+from bomd.methods.settings import check_shares, note_if_idle, warm_epochs, within
+from bomd.methods.two_gaussians import Floats, cross_entropies, low_posterior, low_posterior_by_label, row_means
 from bomd.networks.backbone import Network
 from bomd.seeds import derive
 from bomd.tables import LabelTable
@@ -35,6 +41,15 @@ class DivideMix(Method):
     Found: two Gaussians always leave some images without trust, with right labels too, most of all those with findings
     while the network is young. With much noise on whole images most that it rejects are wrong.
     Cost: 6.8.
+
+    Args:
+        per_label: Divide the labels of each class, positive and negative apart, instead of whole images.
+        warmup: Share of all epochs of plain cross-entropy, before the first division.
+        threshold: Posterior of the low-loss heap above which a label is trusted.
+        temperature: Below 1 makes refined and guessed labels sharper.
+        mixing: Both parameters of the Beta distribution of mixing shares.
+        unlabelled_weight: Weight of the squared error to guessed labels, once it has grown to the full.
+        ramp: Share of all epochs over which that weight grows.
     """
 
     networks = 2
@@ -51,40 +66,21 @@ class DivideMix(Method):
         unlabelled_weight: float = 0.0,
         ramp: float = 0.5,
     ) -> None:
-        """Take the settings.
-
-        Args:
-            per_label: Divide the labels of each class, positive and negative apart, instead of whole images.
-            warmup: Share of all epochs of plain cross-entropy, before the first division.
-            threshold: Posterior of the low-loss heap above which a label is trusted.
-            temperature: Below 1 makes refined and guessed labels sharper.
-            mixing: Both parameters of the Beta distribution of mixing shares.
-            unlabelled_weight: Weight of the squared error to guessed labels, once it has grown to the full.
-            ramp: Share of all epochs over which that weight grows.
-        """
-        check_share("dividemix.warmup", warmup)
-        check_share("dividemix.ramp", ramp)
+        check_shares("dividemix", warmup=warmup, ramp=ramp)
+        within("(0, inf)", "dividemix", temperature=temperature, mixing=mixing)
         self.per_label, self.warmup, self.threshold = per_label, warmup, threshold
         self.temperature, self.mixing = temperature, mixing
         self.unlabelled_weight, self.ramp = unlabelled_weight, ramp
         self.dividing = False
 
-    def check(self, train: LabelTable) -> None:
-        if self.temperature <= 0 or self.mixing <= 0:
-            raise InputError(
-                f"dividemix.temperature ({self.temperature:g}) and dividemix.mixing ({self.mixing:g}) must be above 0."
-            )
-
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
-        self.check(train)
         count, classes = train.values.shape
         self.labels, self.seed = train.values, context.seed
         self.posteriors = context.buffer((2, count, classes if self.per_label else 1)).fill_(1)
         self.shares = context.buffer((2, 2, count)).fill_(1)  # by network, view and row, new in every epoch
         self.places = context.buffer((2, 2, count))  # in the circle of partners, likewise
         self.growing = context.buffer(())
-        self.prevalence = context.buffer((classes,))
-        self.prevalence.copy_(torch.from_numpy(_prevalence(train.values)))
+        self.prevalence = context.tensor(frequencies(train.values.astype(np.float64)))  # (C)
         self.epochs = context.fit.epochs
         self.warm = warm_epochs(self.warmup, self.epochs)
         notes = note_if_idle("dividemix", self.warm, self.epochs, "nothing is divided")
@@ -160,24 +156,17 @@ class DivideMix(Method):
         aim = torch.lerp(targets[partner], targets, share.to(targets.dtype))  # float64 where the network is
         logits = network(mixed)
         predicted = logits.sigmoid()
-        entries = aim * F.softplus(-logits) + (1 - aim) * F.softplus(logits)
         guessed = known & ~trusted
         mean = (predicted * known).sum(0) / known.sum(0).clamp(min=1)
         return (
-            _mean(entries, trusted)
-            + self.growing * _mean((predicted - aim) ** 2, guessed)
+            masked_mean(entry_losses(logits, aim), trusted)
+            + self.growing * masked_mean((predicted - aim) ** 2, guessed)
             + (divergence(self.prevalence, mean) * known.any(0)).sum()
         )
 
 
 def clean_posterior(losses: Floats, labels: NDArray[np.float32], per_label: bool) -> Floats:
-    """(N, C) posterior that each label is clean, or (N, 1) that each image is, by its mean loss.
-
-    Args:
-        losses: (N, C) cross-entropy of every label, NaN where there is none.
-        labels: (N, C)
-        per_label: Whether to judge labels one by one.
-    """
+    """(N, C) posterior that each label is clean by its (N, C) loss, or (N, 1) that each image is, by its mean loss."""
     return low_posterior_by_label(losses, labels) if per_label else low_posterior(row_means(losses))[:, None]
 
 
@@ -193,20 +182,3 @@ def divergence(prevalence: Tensor, mean: Tensor) -> Tensor:
     own = torch.xlogy(prevalence, prevalence) + torch.xlogy(rest, rest)
     # The logarithm of the mean stands alone, since the gradient of 0 log 0 is not a number.
     return own - prevalence * mean.log() - rest * (-mean).log1p()
-
-
-def _mean(entries: Tensor, chosen: Tensor) -> Tensor:
-    """Mean of the chosen entries; 0 where none is."""
-    return (entries * chosen).sum() / chosen.sum().clamp(min=1)
-
-
-def row_means(values: NDArray[np.floating]) -> Floats:
-    """(N) mean over the labels that are there, NaN where none is."""
-    known = ~np.isnan(values)
-    sums, counts = np.where(known, values, 0).sum(axis=1, dtype=np.float64), known.sum(axis=1)
-    return np.asarray(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
-
-
-def _prevalence(labels: NDArray[np.float32]) -> Floats:
-    """(C) share of positives among the labels that are there."""
-    return np.nan_to_num(row_means(labels.T))

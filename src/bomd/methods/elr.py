@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bomd.errors import InputError
-from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
+from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy, masked_mean
+from bomd.methods.settings import within
 from bomd.tables import LabelTable
 
 CLAMP = 1e-4  # probabilities stay this far from 0 and 1, so that the logarithm is finite
@@ -21,18 +21,15 @@ class Elr(Method):
     over classes. `one_sided` keeps q+ alone, as code of NVUM's authors does, which can only push predictions up.
     With a large weight everything freezes at the predictions of the first epoch.
     Cost: 1.
+
+    Args:
+        weight: Of the term beside cross-entropy (the paper's lambda).
+        momentum: How much of the running average stays at each visit of an image (the paper's beta).
+        one_sided: Remember the positive outcome only (ablation).
     """
 
     def __init__(self, weight: float = 3.0, momentum: float = 0.9, one_sided: bool = False) -> None:
-        """Take the settings.
-
-        Args:
-            weight: Of the term beside cross-entropy (the paper's lambda).
-            momentum: How much of the running average stays at each visit of an image (the paper's beta).
-            one_sided: Remember the positive outcome only (ablation).
-        """
-        if not 0 <= momentum < 1:
-            raise InputError(f"elr.momentum is {momentum:g}, but must be at least 0 and below 1.")
+        within("[0, 1)", "elr", momentum=momentum)
         self.weight, self.momentum, self.one_sided = weight, momentum, one_sided
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
@@ -50,6 +47,5 @@ class Elr(Method):
         self.memory.index_copy_(0, index, average)
         agreement = average * outcomes
         term = torch.log1p(-(agreement[:, 0] if self.one_sided else agreement.sum(1)))
-        known = ~targets.isnan()
-        penalty = (term * known).sum() / known.sum().clamp(min=1)
+        penalty = masked_mean(term, ~targets.isnan())
         return masked_cross_entropy(logits, targets) + self.weight * penalty.to(logits.dtype)

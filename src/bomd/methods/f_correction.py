@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bomd.errors import InputError
 from bomd.learn.engine import predict
-from bomd.methods.base import Context, Method, Prepared, train_plainly
+from bomd.methods.base import Context, Method, Prepared, masked_mean, train_plainly
+from bomd.methods.settings import within
 from bomd.tables import LabelTable
 
 LARGEST_MISSED = 0.5  # a rare finding is hardly ever predicted with certainty, which looks like missed labels
@@ -28,23 +28,19 @@ class FCorrection(Method):
     Found: after a short run on phantoms few images are predicted with certainty, which reads as missed labels: most
     classes reach the limit of one half. Without noise that does no harm.
     Cost: 2.
+
+    Args:
+        trim: Share of the images to set aside at either end before the surest one is looked for.
     """
 
     def __init__(self, trim: float = 0.03) -> None:
-        """Take the settings.
-
-        Args:
-            trim: Share of the images to set aside at either end before the surest one is looked for.
-        """
-        if not 0 <= trim < 0.5:
-            raise InputError(f"f-correction.trim must be at least 0 and below 0.5, not {trim:g}.")
+        within("[0, 0.5)", "f-correction", trim=trim)
         self.trim = trim
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         network, history = train_plainly(train, context)
         rates, cut = estimate(predict(Method(), [network], context.images).numpy(), self.trim)
-        self.rates = context.buffer(rates.shape)
-        self.rates.copy_(torch.as_tensor(rates))
+        self.rates = context.tensor(rates)
         names = ", ".join(name for name, was_cut in zip(train.classes, cut, strict=True) if was_cut)
         notes = (f"Estimated noise rates were too high and were cut for: {names}.",) if names else ()
         return Prepared(train.values, history=history, notes=notes)
@@ -55,10 +51,6 @@ class FCorrection(Method):
 
 def estimate(probabilities: NDArray[np.float32], trim: float) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """How often each class is added and missed, told by the images that a network is surest about.
-
-    Args:
-        probabilities: (N, C) of the given labels.
-        trim: Share of the images to set aside at either end.
 
     Returns:
         (2, C) shares of wrong labels among images without the class (added) and with it (missed), and (C) whether
@@ -76,18 +68,11 @@ def estimate(probabilities: NDArray[np.float32], trim: float) -> tuple[NDArray[n
 def corrected_cross_entropy(logits: Tensor, targets: Tensor, rates: Tensor) -> Tensor:
     """Mean over the labelled entries of the cross-entropy between given labels and noisy probabilities.
 
-    Computed from logarithms, since a product of small probabilities would vanish.
-
-    Args:
-        logits: (B, C) of the clean probabilities.
-        targets: (B, C), NaN where there is no label.
-        rates: (2, C) shares of labels that are added and missed.
+    Computed from logarithms, since a product of small probabilities would vanish; `rates` are those of `estimate`.
     """
     present, absent = F.logsigmoid(logits), F.logsigmoid(-logits)
     (added, missed), (not_added, not_missed) = rates.log(), (1 - rates).log()
     labelled = torch.logaddexp(added + absent, not_missed + present)
     unlabelled = torch.logaddexp(not_added + absent, missed + present)
-    known = ~targets.isnan()
     labels = targets.nan_to_num()
-    entries = -labels * labelled - (1 - labels) * unlabelled
-    return (entries * known).sum() / known.sum().clamp(min=1)
+    return masked_mean(-labels * labelled - (1 - labels) * unlabelled, ~targets.isnan())

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bomd.learn.engine import Predict
-from bomd.methods.base import Context, Method, Prepared
+from bomd.methods.base import Context, Method, Prepared, entry_losses, masked_mean
+from bomd.methods.settings import check_shares, note_if_idle, warm_epochs
 from bomd.methods.two_gaussians import low_posterior
-from bomd.methods.warmup import check_share, note_if_idle, warm_epochs
 from bomd.tables import LabelTable
 
 
@@ -28,6 +28,13 @@ class Fine(Method):
     scratch a fifth of them, among them up to a third of the images with a finding. What is dropped early is never
     learnt, so that the warm-up is long; dropping labels instead (`per_label`) costs less.
     Cost: 1.03.
+
+    Args:
+        per_label: Drop rejected positive labels from the loss instead of their images.
+        warmup: Share of all epochs of plain cross-entropy, before the first selection.
+        every: Share of all epochs between selections.
+        threshold: Posterior of the upper heap above which a label is kept.
+        fewest: Classes with fewer positive labels keep all of them.
     """
 
     def __init__(
@@ -38,17 +45,7 @@ class Fine(Method):
         threshold: float = 0.5,
         fewest: int = 50,
     ) -> None:
-        """Take the settings.
-
-        Args:
-            per_label: Drop rejected positive labels from the loss instead of their images.
-            warmup: Share of all epochs of plain cross-entropy, before the first selection.
-            every: Share of all epochs between selections.
-            threshold: Posterior of the upper heap above which a label is kept.
-            fewest: Classes with fewer positive labels keep all of them.
-        """
-        check_share("fine.warmup", warmup)
-        check_share("fine.every", every)
+        check_shares("fine", warmup=warmup, every=every)
         self.per_label, self.warmup, self.every = per_label, warmup, every
         self.threshold, self.fewest = threshold, fewest
 
@@ -69,11 +66,9 @@ class Fine(Method):
         self.clean.copy_(self.select(features, self.clean.cpu() > 0))
 
     def select(self, features: Tensor, before: Tensor) -> Tensor:
-        """(N, C) whether each label is kept; all but positive ones are.
+        """(N, C) whether each label is kept by (N, F) features; all but positive ones are.
 
-        Args:
-            features: (N, F)
-            before: (N, C) what was kept last time, from which the directions come.
+        The directions come from what was kept `before`, (N, C).
         """
         kept = torch.ones_like(self.positive)
         for column in range(self.positive.shape[1]):
@@ -86,21 +81,13 @@ class Fine(Method):
         return kept
 
     def loss(self, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:
-        known = ~targets.isnan()
-        labels = torch.where(known, targets, torch.zeros_like(targets))
         clean = self.clean[index]
-        weights = known * (clean if self.per_label else clean.amin(dim=1, keepdim=True))
-        entries = labels * F.softplus(-logits) + (1 - labels) * F.softplus(logits)
-        return (entries * weights).sum() / weights.sum().clamp(min=1)
+        weights = ~targets.isnan() * (clean if self.per_label else clean.amin(dim=1, keepdim=True))
+        return masked_mean(entry_losses(logits, targets.nan_to_num()), weights)
 
 
 def alignment(features: Tensor, trusted: Tensor) -> Tensor:
-    """(N) absolute cosine of each feature vector to the main direction of the trusted ones.
-
-    Args:
-        features: (N, F) of the images of one class.
-        trusted: (N) the images that decide about the direction; all do where none is trusted.
-    """
+    """(N) absolute cosine of (N, F) features to the main direction of the trusted ones, or of all where none is."""
     exact = features.double()
     chosen = exact[trusted] if trusted.any() else exact
     # The F x F matrix, because a decomposition of the features themselves would make N x N numbers.

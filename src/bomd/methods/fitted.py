@@ -67,5 +67,5 @@ def own_settings(
     fit: FitSettings, epochs: int, batch: int, rate: float, schedule: Literal["constant", "cosine", "onecycle"]
 ) -> FitSettings:
     """How a network is trained that does not classify."""
-    plain: dict[str, Any] = {"betas": (0.9, 0.999), "eps": 1e-8, "select": "last"}
-    return replace(fit, epochs=epochs, batch=batch, rate=rate, schedule=schedule, **plain)
+    own = replace(fit, epochs=epochs, batch=batch, rate=rate, schedule=schedule)
+    return replace(own, betas=(0.9, 0.999), eps=1e-8, select="last")

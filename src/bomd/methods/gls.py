@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from bomd.errors import InputError
 from bomd.learn.engine import Predict
-from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
-from bomd.methods.warmup import check_share, note_of_setting, warm_epochs
+from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy, masked_mean
+from bomd.methods.settings import check_shares, note_of_default, warm_epochs, within
 from bomd.tables import LabelTable
 
 LOWEST = -2.0  # smoothing share; at a rate of one half, where it would have no end, labels say nothing
@@ -25,25 +24,22 @@ class Gls(Method):
     push beyond the label ends at a limit, while the label itself goes on to count, and in recipes with a constant
     rate the learning rate falls to a tenth after the start: others have a schedule already.
     Cost: 1.
+
+    Args:
+        smoothing: Share r of one half in the target (1 - r) y + r / 2; -0.4 gives targets of 1.2 and -0.2. By
+            default what undoes the rate at which the recipe's noise flips labels.
+        warmup: Share of all epochs that is trained with plain cross-entropy first.
+        limit: The size of a logit from which on nothing pushes beyond the label.
+        slower: Share of the recipe's learning rate to use after the warm-up, where it is constant.
     """
 
     def __init__(
         self, smoothing: float | None = None, warmup: float = 0.3, limit: float = 10.0, slower: float = 0.1
     ) -> None:
-        """Take the settings.
-
-        Args:
-            smoothing: Share r of one half in the target (1 - r) y + r / 2; -0.4 gives targets of 1.2 and -0.2. By
-                default what undoes the rate at which the recipe's noise flips labels.
-            warmup: Share of all epochs that is trained with plain cross-entropy first.
-            limit: The size of a logit from which on nothing pushes beyond the label.
-            slower: Share of the recipe's learning rate to use after the warm-up, where it is constant.
-        """
         if smoothing is not None and smoothing >= 1:
             raise InputError(f"gls.smoothing is {smoothing:g}, but must be below 1: nothing of the label is left.")
-        check_share("gls.warmup", warmup)
-        if limit <= 0:
-            raise InputError(f"gls.limit is {limit:g}, but must be above 0.")
+        check_shares("gls", warmup=warmup)
+        within("(0, inf)", "gls", limit=limit)
         self.smoothing, self.warmup, self.limit, self.slower = smoothing, warmup, limit, slower
         self.share = smoothing or 0.0  # until `prepare` knows the noise
         self.warm, self.warm_share, self.warming, self.falls = 0, 0.0, False, True
@@ -54,8 +50,7 @@ class Gls(Method):
         self.falls = context.fit.schedule == "constant"
         self.share = undoing(context.noise.labels) if self.smoothing is None else self.smoothing
         why = f"which undoes the {context.noise.labels:.0%} of the labels that the recipe's noise flips"
-        notes = (note_of_setting("gls", "smoothing", self.share, why),) if self.smoothing is None else ()
-        return Prepared(train.values, notes=notes)
+        return Prepared(train.values, notes=note_of_default("gls", "smoothing", self.smoothing, self.share, why))
 
     def start_epoch(self, epoch: int, predict: Predict) -> None:
         self.warming = epoch < self.warm
@@ -71,10 +66,8 @@ class Gls(Method):
         if self.warming:
             return plain
         # Cross-entropy is linear in the target, so what smoothing adds to it is -(t - y) z.
-        known = ~targets.isnan()
-        pushed = torch.where(known, self.share * (0.5 - targets), 0.0)
-        push = (pushed * logits.clamp(-self.limit, self.limit)).sum() / known.sum().clamp(min=1)
-        return plain - push
+        push = self.share * (0.5 - targets.nan_to_num()) * logits.clamp(-self.limit, self.limit)
+        return plain - masked_mean(push, ~targets.isnan())
 
 
 def undoing(rate: float) -> float:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from bomd.config import FitSettings
-from bomd.methods.base import Context, Method, Prepared
+from bomd.methods.base import Context, Method, Prepared, masked_mean
 from bomd.networks.architectures import build_as
 from bomd.networks.backbone import Network
 from bomd.tables import LabelTable
@@ -26,17 +25,15 @@ class Hermoza(Method):
     Differs: stage 1 only, which the AUC is computed from. The trunk keeps its own activations, and the classes share
     the norm before their first convolution. "No Finding" is one of the outputs.
     Cost: 1 in images, each of which takes several times as long through a pyramid and a map per class.
+
+    Args:
+        width: Channels of the pyramid.
+        hidden: Channels of each class between its two convolutions.
     """
 
     trusts_labels = True
 
     def __init__(self, width: int = 256, hidden: int = 128) -> None:
-        """Take the settings.
-
-        Args:
-            width: Channels of the pyramid.
-            hidden: Channels of each class between its two convolutions.
-        """
         self.width, self.hidden = width, hidden
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
@@ -45,7 +42,7 @@ class Hermoza(Method):
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         positives = np.nansum(train.values, axis=0)
         shares = positives / max(float(positives.sum()), 1.0)
-        self.shares = torch.as_tensor(shares, dtype=torch.float32, device=context.fabric.device)  # (C)
+        self.shares = context.tensor(shares)  # (C)
         return Prepared(train.values)
 
     def loss(self, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:
@@ -55,12 +52,8 @@ class Hermoza(Method):
 def weighted_cross_entropy(logits: Tensor, targets: Tensor, shares: Tensor) -> Tensor:
     """Mean over the labelled entries of a cross-entropy that weighs the positives of rare classes up.
 
-    Args:
-        logits: (B, C).
-        targets: (B, C), NaN where there is no label.
-        shares: (C) each class's share of all positives: the weight of its negatives, one less that of its positives.
+    A class's share of all positives (C) is the weight of its negatives, and one less that of its positives.
     """
-    known = ~targets.isnan()
-    labels = torch.where(known, targets, torch.zeros_like(targets))
+    labels = targets.nan_to_num()
     entries = (1 - shares) * labels * F.softplus(-logits) + shares * (1 - labels) * F.softplus(logits)
-    return (entries * known).sum() / known.sum().clamp(min=1)
+    return masked_mean(entries, ~targets.isnan())

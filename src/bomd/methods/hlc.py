@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from bomd.config import FitSettings
-from bomd.errors import InputError
 from bomd.learn.engine import Batch, Predict
-from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
-from bomd.methods.warmup import check_share, note_if_idle, warm_epochs
+from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy, refuse_soft
+from bomd.methods.settings import check_shares, note_if_idle, warm_epochs, within
 from bomd.networks.architectures import GraphNetwork, build_as
 from bomd.networks.backbone import Network
 from bomd.tables import NO_FINDING, LabelTable
@@ -34,6 +32,13 @@ class Hlc(Method):
     rare finding by "No Finding". On phantoms with right labels, begun when 2 of 12 epochs were done, this made about
     3.5 % of them wrong; with `threshold` 0 nothing is corrected.
     Cost: 1.
+
+    Args:
+        balance: Weight of the probabilities in a score; the edges have the rest.
+        threshold: Highest ratio of scores that is corrected when correction begins.
+        warmup: Share of all epochs that learns from the given labels first.
+        until: Share of all epochs after which nothing more is corrected; at least one epoch after the warm-up is.
+        width: Numbers that describe a class in the graph.
     """
 
     def __init__(
@@ -44,28 +49,13 @@ class Hlc(Method):
         until: float = 0.9,
         width: int = 64,
     ) -> None:
-        """Take the settings.
-
-        Args:
-            balance: Weight of the probabilities in a score; the edges have the rest.
-            threshold: Highest ratio of scores that is corrected when correction begins.
-            warmup: Share of all epochs that learns from the given labels first.
-            until: Share of all epochs after which nothing more is corrected; at least one epoch after the warm-up is.
-            width: Numbers that describe a class in the graph.
-        """
-        for name, value in {"balance": balance, "threshold": threshold}.items():
-            if not 0 <= value <= 1:
-                raise InputError(f"hlc.{name} is {value:g}, but must lie in [0, 1].")
-        check_share("hlc.warmup", warmup)
-        check_share("hlc.until", until)
+        within("[0, 1]", "hlc", balance=balance, threshold=threshold)
+        check_shares("hlc", warmup=warmup, until=until)
         self.balance, self.threshold, self.width = balance, threshold, width
         self.warmup, self.until = warmup, until
 
     def check(self, train: LabelTable) -> None:
-        soft = ~(np.isnan(train.values) | np.isin(train.values, (0, 1)))
-        if soft.any():
-            first = str(train.ids[int(np.argmax(soft.any(axis=1)))])
-            raise InputError(f"hlc corrects sets of labels, which must be 0, 1 or unknown: image {first!r} has others.")
+        refuse_soft(train, "hlc corrects sets of labels, which must be")
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
         return [build_as("hlc", outputs, settings, seed, width=self.width)]
@@ -75,8 +65,7 @@ class Hlc(Method):
         self.first = max(1, warm_epochs(self.warmup, context.fit.epochs))
         self.last = max(self.first + 1, round(self.until * context.fit.epochs))
         self.nothing = train.classes.index(NO_FINDING) if NO_FINDING in train.classes else None
-        self.labels = context.buffer(train.values.shape)  # (N, C) as corrected so far, 0 where unknown
-        self.labels.copy_(torch.as_tensor(train.values).nan_to_num())
+        self.labels = context.tensor(train.values).nan_to_num()  # (N, C) as corrected so far, 0 where unknown
         self.limit = context.buffer(()).fill_(-1)
         notes = note_if_idle("hlc", self.first, context.fit.epochs, "labels stay as given")
         return Prepared(train.values, notes=notes)
@@ -98,12 +87,7 @@ class Hlc(Method):
 
 
 def limit(epoch: int, first: int, last: int, threshold: float) -> float:
-    """The highest ratio of scores that is corrected in this epoch, counted from 0; -1 where none is.
-
-    Args:
-        first: Epoch in which correction begins, with the whole threshold.
-        last: Epoch in which it has ended.
-    """
+    """The highest ratio of scores that is corrected in an epoch: the threshold in the first, -1 where none is."""
     return threshold * ((last - epoch) / (last - first)) if first <= epoch < last else -1.0
 
 
@@ -114,9 +98,7 @@ def correct(
 
     Args:
         labels: (B, C) 0, 1 or NaN; NaN stays and belongs to no set.
-        probabilities: (B, C).
         edges: (B, C, C) ties of every class to every other; those of a class to itself do not count.
-        limit: a number; below 0 nothing is replaced.
         balance: weight of the probabilities in a score.
         nothing: the column of "No Finding", which ends as 1 in a replaced row exactly where no finding is left.
     """

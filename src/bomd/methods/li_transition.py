@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -13,16 +13,15 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bomd.errors import InputError
 from bomd.files import read_arrays, read_json, write_arrays, write_json
 from bomd.learn.engine import History, Predict, fit, predict
-from bomd.methods.base import Context, Method, Prepared
+from bomd.methods.base import Context, Method, Prepared, masked_mean
+from bomd.methods.settings import within
 from bomd.methods.two_gaussians import Floats, cross_entropies, low_posterior_by_label
 from bomd.networks.backbone import Network
 from bomd.seeds import derive
 from bomd.tables import NO_FINDING, Flags, LabelTable
 
-Source = Literal["pairs", "dual-T", "identity"]
 ROUNDING = 1e-9  # labels without any noise have rates of exactly 0
 
 
@@ -41,31 +40,24 @@ class LiTransition(Method):
     Found: on phantoms with noise on whole images, rates of missing labels come out about right on average, but rates
     of false ones far too low: labels of two classes are then not independent given the truth, as the equations ask.
     Cost: 1.6.
+
+    Args:
+        epochs: Of the first training, whose last third the losses are averaged over; half of the classifier's
+            by default.
+        threshold: Posterior of the low-loss heap above which a label counts as clean.
+        fewest: Labels of each value that have to be clean for rates to be estimated.
     """
 
     def __init__(self, epochs: int | None = None, threshold: float = 0.5, fewest: int = 50) -> None:
-        """Take the settings.
-
-        Args:
-            epochs: Of the first training, whose last third the losses are averaged over; half of the classifier's
-                by default.
-            threshold: Posterior of the low-loss heap above which a label counts as clean.
-            fewest: Labels of each value that have to be clean for rates to be estimated.
-        """
+        within("[1, inf)", "li-transition", epochs=epochs)
         self.epochs, self.threshold, self.fewest = epochs, threshold, fewest
 
-    def check(self, train: LabelTable) -> None:
-        if self.epochs is not None and self.epochs < 1:
-            raise InputError(f"li-transition.epochs is {self.epochs}, but the first training needs at least 1.")
-
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
-        self.check(train)
         losses, seen, history = self._first_training(train, context)
         clean = low_posterior_by_label(losses, train.values)
         nothing = train.classes.index(NO_FINDING) if NO_FINDING in train.classes else None
         rates, sources = estimate(train.values, clean > self.threshold, seen, nothing, self.fewest)
-        self.rates = context.buffer(rates.shape)
-        self.rates.copy_(torch.from_numpy(rates))
+        self.rates = context.tensor(rates)
         known = ~np.isnan(clean)
         suspect = known & ~(clean > self.threshold)
         margin = np.where(known.any(axis=1), np.where(known, clean, np.inf).min(axis=1), np.nan)
@@ -76,11 +68,10 @@ class LiTransition(Method):
         return Prepared(train.values, flags, history=history, notes=(note,))
 
     def loss(self, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:
-        known = ~targets.isnan()
-        labels = torch.where(known, targets, torch.zeros_like(targets))
+        labels = targets.nan_to_num()
         here, absent = importance(logits.detach().sigmoid(), self.rates)
         entries = labels * here * F.softplus(-logits) + (1 - labels) * absent * F.softplus(logits)
-        return (entries * known).sum() / known.sum().clamp(min=1)
+        return masked_mean(entries, ~targets.isnan())
 
     def _first_training(self, train: LabelTable, context: Context) -> tuple[Floats, Floats, History]:
         """(N, C) mean losses over the last epochs, (N, C) last predictions, and what it took."""
@@ -113,16 +104,12 @@ class LiTransition(Method):
 
 
 class FirstTraining(Method):
-    """Plain cross-entropy that adds up the loss of every label over its last epochs.
-
-    Attributes:
-        window: Epochs whose losses are added: the last third, and at least one.
-        losses: (N, C) their sum; that after the very last epoch is left to `add`.
-    """
+    """Plain cross-entropy that adds up the loss of every label over its last epochs."""
 
     def __init__(self, labels: NDArray[np.float32], context: Context, epochs: int) -> None:
-        self.labels, self.epochs, self.window = labels, epochs, math.ceil(epochs / 3)
-        self.losses = context.buffer(labels.shape)
+        self.labels, self.epochs = labels, epochs
+        self.window = math.ceil(epochs / 3)  # epochs whose losses are added: the last third, and at least one
+        self.losses = context.buffer(labels.shape)  # (N, C) their sum; that after the very last is left to `add`
 
     def buffers(self) -> dict[str, Tensor]:
         return {"losses": self.losses}
@@ -138,12 +125,7 @@ class FirstTraining(Method):
 
 
 def importance(predicted: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
-    """(B, C) weights of positive and of negative labels: probability of the label if true over that of it as given.
-
-    Args:
-        predicted: (B, C) probability that each class is there.
-        rates: (2, C) of false and of missing labels.
-    """
+    """(B, C) weights of positive and of negative labels: probability of the label if true over that of it as given."""
     here = predicted.clamp(1e-4, 1 - 1e-4)
     given = rates[0] * (1 - here) + (1 - rates[1]) * here
     return here / given, (1 - here) / (1 - given)
@@ -151,21 +133,17 @@ def importance(predicted: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
 
 def estimate(
     labels: NDArray[np.float32], clean: NDArray[np.bool_], seen: Floats, nothing: int | None, fewest: int
-) -> tuple[Floats, list[Source]]:
-    """Find the rates of false and of missing labels of every class.
+) -> tuple[Floats, list[str]]:
+    """(2, C) rates of false and of missing labels, and where each class's come from.
 
     Args:
-        labels: (N, C) as given, positive from 0.5 on; NaN where unknown.
         clean: (N, C) labels that are likely to be right.
         seen: (N, C) predictions of a network that learnt the given labels.
         nothing: The column of "No Finding".
         fewest: Labels of each value that have to be clean.
-
-    Returns:
-        (2, C) rates, and where each class's come from.
     """
     rates = np.zeros((2, labels.shape[1]))
-    sources: list[Source] = ["identity"] * labels.shape[1]
+    sources = ["identity"] * labels.shape[1]
     for column in range(labels.shape[1]):
         known = ~np.isnan(labels[:, column])
         given = labels[known, column] >= 0.5
@@ -174,14 +152,11 @@ def estimate(
             continue
         others = [other for other in range(labels.shape[1]) if other not in (column, nothing) and column != nothing]
         tables = [pair(labels, clean, column, other, fewest) for other in others]
-        ways: list[tuple[Source, tuple[float, float] | None]] = [
-            ("pairs", from_pairs([table for table in tables if table is not None])),
-            ("dual-T", dual(given, seen[known, column], fewest)),
-        ]
-        for source, found in ways:
-            if found is not None:
-                rates[:, column], sources[column] = found, source
-                break
+        found, source = from_pairs([table for table in tables if table is not None]), "pairs"
+        if found is None:
+            found, source = dual(given, seen[known, column], fewest), "dual-T"
+        if found is not None:
+            rates[:, column], sources[column] = found, source
     return rates, sources
 
 
@@ -205,11 +180,7 @@ def pair(
 
 
 def from_pairs(tables: list[tuple[Floats, Floats]]) -> tuple[float, float] | None:
-    """The rates that the pair with the best agreement to all pairs asks for; None where no pair has a solution.
-
-    Args:
-        tables: As `pair` returns them.
-    """
+    """The rates that the pair with the best agreement to all pairs asks for; None where no `pair` has a solution."""
     systems, solutions = [], []
     for (absent, here), joint in tables:
         if math.isclose(here[0], absent[0], abs_tol=1e-9):
@@ -230,12 +201,10 @@ def from_pairs(tables: list[tuple[Floats, Floats]]) -> tuple[float, float] | Non
 
 
 def dual(given: NDArray[np.bool_], seen: Floats, fewest: int) -> tuple[float, float] | None:
-    """Rates by way of the predicted class (dual-T): from truth to prediction, and from prediction to label.
+    """Rates by way of the predicted class (dual-T): from truth to prediction, and from prediction to (N) labels.
 
-    Args:
-        given: (N) labels of one class.
-        seen: (N) predictions, of which 3 % at either end are left out when the surest are looked for.
-        fewest: Images of either predicted class that are needed.
+    Of the predictions `seen` (N), 3 % at either end are left out when the surest are looked for. None where fewer than
+    `fewest` images are predicted either way.
     """
     predicted = seen > 0.5
     if min(predicted.sum(), (~predicted).sum()) < fewest:

@@ -18,16 +18,14 @@ class Ls(Method):
     Found: with the share of 0.6 all negatives learn towards 0.3, which drowns rare positives: on X-rays it stays behind
     plain cross-entropy with labels as given. 0.1 is the milder choice.
     Cost: 1.
+
+    Args:
+        smoothing: Share r of one half in the target (1 - r) y + r / 2.
     """
 
     one_label = True
 
     def __init__(self, smoothing: float = 0.6) -> None:
-        """Take the settings.
-
-        Args:
-            smoothing: Share r of one half in the target (1 - r) y + r / 2.
-        """
         if not 0 <= smoothing <= 1:
             raise InputError(f"ls.smoothing is {smoothing:g}, but must lie in [0, 1]; use gls for negative values.")
         self.smoothing = smoothing

@@ -6,10 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bomd.errors import InputError
 from bomd.learn.engine import Predict
 from bomd.methods.base import Context, Method, Prepared
-from bomd.methods.warmup import note_of_setting
+from bomd.methods.settings import note_of_default, within
 from bomd.seeds import derive
 from bomd.tables import LabelTable
 
@@ -27,6 +26,18 @@ class MentorNet(Method):
     Found: on phantoms the hardest images are those with findings almost without exception, so that leaving out more
     than are wrong costs what is rare.
     Cost: 1.
+
+    Args:
+        percentile: Of the recent losses, as a share; images below it count as easy. By default the share that the
+            recipe's noise left right.
+        momentum: Of the running percentile.
+        recent: Losses that it is taken over.
+        burn_in: Share of the run in which every image counts.
+        taper: Share of the run after which hard images fade instead of being left out.
+        scale: How far above the percentile a loss has to lie then to count nothing.
+        early: Share of the run in which `early_dropout` applies.
+        early_dropout: Share of the images that is dropped at random in that time.
+        late_dropout: The same afterwards.
     """
 
     def __init__(
@@ -41,28 +52,10 @@ class MentorNet(Method):
         early_dropout: float = 0.5,
         late_dropout: float = 0.05,
     ) -> None:
-        """Take the settings.
-
-        Args:
-            percentile: Of the recent losses, as a share; images below it count as easy. By default the share that the
-                recipe's noise left right.
-            momentum: Of the running percentile.
-            recent: Losses that it is taken over.
-            burn_in: Share of the run in which every image counts.
-            taper: Share of the run after which hard images fade instead of being left out.
-            scale: How far above the percentile a loss has to lie then to count nothing.
-            early: Share of the run in which `early_dropout` applies.
-            early_dropout: Share of the images that is dropped at random in that time.
-            late_dropout: The same afterwards.
-        """
-        shares = {"momentum": momentum, "burn_in": burn_in, "taper": taper, "early": early}
-        shares |= {} if percentile is None else {"percentile": percentile}
-        shares |= {"early_dropout": early_dropout, "late_dropout": late_dropout}
-        for name, value in shares.items():
-            if not 0 <= value <= 1:
-                raise InputError(f"mentornet.{name} must be within 0 and 1, not {value:g}.")
-        if recent < 1 or scale <= 0:
-            raise InputError("mentornet.recent must be at least 1, and mentornet.scale above 0.")
+        within("[0, 1]", "mentornet", percentile=percentile, momentum=momentum, burn_in=burn_in, taper=taper)
+        within("[0, 1]", "mentornet", early=early, early_dropout=early_dropout, late_dropout=late_dropout)
+        within("[1, inf)", "mentornet", recent=recent)
+        within("(0, inf)", "mentornet", scale=scale)
         self.percentile, self.momentum, self.recent = percentile, momentum, recent
         self.burn_in, self.taper, self.scale = burn_in, taper, scale
         self.early, self.early_dropout, self.late_dropout = early, early_dropout, late_dropout
@@ -75,12 +68,9 @@ class MentorNet(Method):
         self.step_number = context.buffer(())
         self.threshold = context.buffer(()).fill_(torch.nan)  # unknown before the first batch
         self.losses = context.buffer((self.recent,)).fill_(torch.nan)
-        self.luck = context.buffer((len(train),)).fill_(
-            1.0
-        )  # an image is dropped when the share to drop exceeds its number
+        self.luck = context.buffer((len(train),)).fill_(1.0)  # an image is dropped where the share to drop is higher
         why = "the share that the recipe's noise left right"
-        notes = (note_of_setting("mentornet", "percentile", self.easy, why),) if self.percentile is None else ()
-        return Prepared(train.values, notes=notes)
+        return Prepared(train.values, notes=note_of_default("mentornet", "percentile", self.percentile, self.easy, why))
 
     def buffers(self) -> dict[str, Tensor]:
         return {"step_number": self.step_number, "threshold": self.threshold, "losses": self.losses}

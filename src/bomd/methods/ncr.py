@@ -8,10 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bomd.errors import InputError
 from bomd.learn.engine import Batch, Predict
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
-from bomd.methods.warmup import check_share, warm_epochs
+from bomd.methods.settings import check_shares, warm_epochs, within
 from bomd.networks.backbone import Network, find
 from bomd.tables import LabelTable
 
@@ -25,6 +24,14 @@ class Ncr(Method):
     batches are no neighbourhood, neighbours also come from a queue of the features and logits of earlier batches;
     an image is never its own neighbour, and rows without a similar image do not count.
     Cost: 1.
+
+    Args:
+        weight: Of the neighbours; cross-entropy has the rest (the paper's alpha).
+        neighbours: Images that an image is compared with.
+        temperature: Logits are divided by it before the comparison.
+        power: Of the cosine, in the weights of neighbours.
+        warmup: Share of all epochs that is trained with plain cross-entropy first.
+        queue: Entries that are kept of earlier batches, at most one per training image; 0 keeps none.
     """
 
     def __init__(
@@ -36,24 +43,10 @@ class Ncr(Method):
         warmup: float = 0.3,
         queue: int = 4096,
     ) -> None:
-        """Take the settings.
-
-        Args:
-            weight: Of the neighbours; cross-entropy has the rest (the paper's alpha).
-            neighbours: Images that an image is compared with.
-            temperature: Logits are divided by it before the comparison.
-            power: Of the cosine, in the weights of neighbours.
-            warmup: Share of all epochs that is trained with plain cross-entropy first.
-            queue: Entries that are kept of earlier batches, at most one per training image; 0 keeps none.
-        """
-        check_share("ncr.warmup", warmup)
-        if not 0 <= weight <= 1:
-            raise InputError(f"ncr.weight is {weight:g}, but must lie in [0, 1].")
-        for name, value in {"neighbours": neighbours, "temperature": temperature, "power": power}.items():
-            if value <= 0:
-                raise InputError(f"ncr.{name} is {value:g}, but must be above 0.")
-        if queue < 0:
-            raise InputError(f"ncr.queue is {queue}, but must be at least 0.")
+        check_shares("ncr", warmup=warmup)
+        within("[0, 1]", "ncr", weight=weight)
+        within("(0, inf)", "ncr", neighbours=neighbours, temperature=temperature, power=power)
+        within("[0, inf)", "ncr", queue=queue)
         self.weight, self.neighbours, self.temperature, self.power = weight, neighbours, temperature, power
         self.warmup, self.queue = warmup, queue
         self.warm_epochs, self.warming = 0, False
@@ -87,14 +80,7 @@ class Ncr(Method):
         return loss
 
     def divergence(self, features: Tensor, logits: Tensor, index: Tensor, known: Tensor) -> Tensor:
-        """T^2 times the mean divergence of predictions from those of their nearest images.
-
-        Args:
-            features: (B, F) without gradient.
-            logits: (B, C) with gradient.
-            index: (B) rows of the training table.
-            known: (B, C) which entries count.
-        """
+        """T^2 times the mean divergence of predictions from those of the nearest images; logits have a gradient."""
         others = torch.cat([logits.detach(), self.logits]) / self.temperature
         wanted, similar = neighbour_mean(
             features,
@@ -138,11 +124,8 @@ def neighbour_mean(
 
     Args:
         features: (B, F); zero vectors are similar to nothing.
-        index: (B) which image each row shows.
-        other_features: (O, F) images that may be neighbours.
-        other_index: (O) which image each of them shows; the same image is no neighbour.
+        index: (B) which image each row shows; the same image is no neighbour.
         probabilities: (O, C) of the others.
-        neighbours: How many others count.
         power: Of the cosine, in the weights.
     """
     cosine = F.normalize(features) @ F.normalize(other_features).T

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from bomd.config import FitSettings
-from bomd.errors import InputError
 from bomd.learn.engine import Batch, Predict, predict
-from bomd.methods.base import Context, Method, Prepared, train_plainly
+from bomd.methods.base import Context, Method, Prepared, frequencies, logits_and_features, train_plainly
+from bomd.methods.settings import within
 from bomd.networks.architectures import CorrectedNetwork, build_as
 from bomd.networks.backbone import Network
 from bomd.seeds import derive
@@ -36,37 +35,28 @@ class Npc(Method):
     loss is a mean over the classes, so that the recipe's optimiser and all its epochs suit it, where the paper sums and
     takes ten epochs of its own.
     Cost: 2.
+
+    Args:
+        trust: How firmly the prior follows the neighbours (the paper's rho).
+        weight: Of the distance from the prior, beside the reconstruction.
+        neighbours: Anchors that vote on the prior of an image.
+        anchors: Share of the images of either verdict on a class that vote on it, the most confident ones.
     """
 
     trusts_labels = True  # the classifier learns them as they are; what is learnt here are its verdicts
 
     def __init__(self, trust: float = 5.0, weight: float = 1.0, neighbours: int = 10, anchors: float = 0.1) -> None:
-        """Take the settings.
-
-        Args:
-            trust: How firmly the prior follows the neighbours (the paper's rho).
-            weight: Of the distance from the prior, beside the reconstruction.
-            neighbours: Anchors that vote on the prior of an image.
-            anchors: Share of the images of either verdict on a class that vote on it, the most confident ones.
-        """
-        if neighbours < 1 or not 0 < anchors <= 1:
-            raise InputError("npc needs at least 1 neighbour and a share of anchors above 0 and at most 1.")
+        within("[1, inf)", "npc", neighbours=neighbours)
+        within("(0, 1]", "npc", anchors=anchors)
         self.trust, self.weight, self.neighbours, self.anchors = trust, weight, neighbours, anchors
         self.classifier: Network | None = None
         self.limits = torch.zeros(())  # (C) logits above which a verdict is 1, once there is a classifier
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         self.classifier, history = train_plainly(train, context)
-
-        def score(networks: Sequence[Network], images: Tensor) -> Tensor:
-            features = networks[0].features(images)
-            return torch.cat([networks[0].head(features), features], dim=1)
-
-        both = predict(Method(), [self.classifier], context.images, score=score)
+        both = predict(Method(), [self.classifier], context.images, score=logits_and_features)
         logits, features = both[:, : len(train.classes)], both[:, len(train.classes) :]
-        known = (~np.isnan(train.values)).sum(axis=0).clip(min=1)
-        shares = torch.as_tensor(np.nansum(train.values, axis=0) / known)
-        self.limits = torch.logit(shares.float(), eps=SMALLEST_SHARE)
+        self.limits = torch.logit(torch.as_tensor(frequencies(train.values)).float(), eps=SMALLEST_SHARE)
         verdicts = (logits > self.limits).float()
         device = context.fabric.device
         prior = neighbour_vote(features.to(device), logits, verdicts, self.anchors, self.neighbours)
@@ -113,8 +103,6 @@ def neighbour_vote(features: Tensor, logits: Tensor, verdicts: Tensor, share: fl
 
     Args:
         features: (N, F) of the images, on the device to compute on.
-        logits: (N, C).
-        verdicts: (N, C) 0 or 1.
         share: of the images with either verdict on a class that are its anchors, the most confident ones.
         neighbours: anchors that vote; all where there are fewer.
     """

@@ -14,10 +14,18 @@ from torch import Tensor
 
 from bomd.config import FitSettings
 from bomd.data.batches import Images
-from bomd.errors import InputError
 from bomd.files import write_array
 from bomd.learn.engine import Batch, predict
-from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
+from bomd.methods.base import (
+    Context,
+    Method,
+    Prepared,
+    frequencies,
+    logits_and_features,
+    masked_cross_entropy,
+    masked_mean,
+)
+from bomd.methods.settings import within
 from bomd.networks.backbone import Network
 from bomd.tables import NO_FINDING, LabelTable
 
@@ -37,20 +45,16 @@ class Nvum(Method):
     their own, which fitted it better than averages of the trained network's. The rate falls in recipes with a constant
     rate only: others have a schedule already.
     Cost: 2.
+
+    Args:
+        weight: Of the term beside cross-entropy (the paper's lambda).
+        momentum: How much of an image's memory stays at each visit (the paper's beta).
+        average: How much of the averaged network stays at each step.
+        mix: Give the term the memory of another image too, by a random share, as the release does.
     """
 
     def __init__(self, weight: float = 1.0, momentum: float = 0.9, average: float = 0.99, mix: bool = False) -> None:
-        """Take the settings.
-
-        Args:
-            weight: Of the term beside cross-entropy (the paper's lambda).
-            momentum: How much of an image's memory stays at each visit (the paper's beta).
-            average: How much of the averaged network stays at each step.
-            mix: Give the term the memory of another image too, by a random share, as the release does.
-        """
-        for name, value in {"momentum": momentum, "average": average}.items():
-            if not 0 <= value < 1:
-                raise InputError(f"nvum.{name} is {value:g}, but must be at least 0 and below 1.")
+        within("[0, 1)", "nvum", momentum=momentum, average=average)
         self.weight, self.momentum, self.average, self.mix = weight, momentum, average, mix
         self.falls = True
 
@@ -65,8 +69,7 @@ class Nvum(Method):
         self.falls = context.fit.schedule == "constant"
         self.memory = context.buffer(train.values.shape)  # (N, C)
         self.steps = context.buffer(())  # that the average has taken
-        prior = torch.as_tensor(class_prior(train), dtype=torch.float32, device=context.fabric.device)
-        self.log_prior = torch.log(prior + 1e-12)  # (C)
+        self.log_prior = torch.log(context.tensor(class_prior(train)) + 1e-12)  # (C)
         return Prepared(train.values)
 
     def buffers(self) -> dict[str, Tensor]:
@@ -96,9 +99,7 @@ class Nvum(Method):
             other = torch.rand(len(memory), device=memory.device).argsort()
             memory = share * memory + (1 - share) * memory[other]
         term = -F.softplus(memory * logits.sigmoid().clamp(CLAMP, 1 - CLAMP))
-        known = ~targets.isnan()
-        penalty = (term * known).sum() / known.sum().clamp(min=1)
-        return masked_cross_entropy(logits, targets) + self.weight * penalty
+        return masked_cross_entropy(logits, targets) + self.weight * masked_mean(term, ~targets.isnan())
 
     @torch.no_grad()
     def after_step(self, networks: Sequence[Network]) -> None:
@@ -114,8 +115,7 @@ class Nvum(Method):
 
 def class_prior(train: LabelTable) -> NDArray[np.float64]:
     """(C) frequency of "No Finding", and that of each finding times the frequency of any finding."""
-    known = ~np.isnan(train.values)
-    frequency: NDArray[np.float64] = np.nansum(train.values, axis=0, dtype=np.float64) / known.sum(axis=0).clip(min=1)
+    frequency = frequencies(train.values.astype(np.float64))
     if NO_FINDING in train.classes:
         frequency[train.findings] *= 1 - frequency[train.classes.index(NO_FINDING)]
     return frequency
@@ -123,13 +123,7 @@ def class_prior(train: LabelTable) -> NDArray[np.float64]:
 
 def keep_features(method: Nvum, networks: Sequence[Network], images: Images, path: Path) -> None:
     """Write (N, 1, F) features of the averaged network, and beside them (N, C) its logits."""
-
-    def both(networks: Sequence[Network], pixels: Tensor) -> Tensor:
-        network = method.deployed(networks)[0]
-        features = network.features(pixels)
-        return torch.cat([features, network.head(features)], dim=1)
-
-    found = predict(method, networks, images, score=both).numpy()
-    features, logits = np.split(found, [found.shape[1] - method.memory.shape[1]], axis=1)
+    found = predict(method, method.deployed(networks), images, score=logits_and_features).numpy()
+    logits, features = np.split(found, [method.memory.shape[1]], axis=1)
     write_array(path, features[:, None])
     write_array(path.with_name(SCORES), logits)

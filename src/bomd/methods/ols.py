@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bomd.errors import InputError
 from bomd.learn.engine import Predict
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
+from bomd.methods.settings import within
 from bomd.tables import LabelTable
 
 
@@ -21,16 +21,13 @@ class Ols(Method):
     positives; its soft label is the mean row of its positives, and its own label where it has none. Rows start as
     the share of each label given class k, and a row that no image was right about stays as it was.
     Cost: 1.
+
+    Args:
+        weight: Share of the soft label in the loss; the rest is the given label.
     """
 
     def __init__(self, weight: float = 0.5) -> None:
-        """Take the settings.
-
-        Args:
-            weight: Share of the soft label in the loss; the rest is the given label.
-        """
-        if not 0 <= weight <= 1:
-            raise InputError(f"ols.weight is {weight:g}, but must lie in [0, 1].")
+        within("[0, 1]", "ols", weight=weight)
         self.weight = weight
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:

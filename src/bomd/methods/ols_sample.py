@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from bomd.errors import InputError
 from bomd.methods.base import Context, Method, Prepared, masked_cross_entropy
+from bomd.methods.settings import within
 from bomd.tables import LabelTable
 
 
@@ -18,24 +17,18 @@ class OlsSample(Method):
     Differs: the average starts from the given label, since a start from 0 would call everything negative; the share r
     is unpublished and taken to be one half, as in OLS.
     Cost: 1.
+
+    Args:
+        smoothing: Share r of the running average in the target.
+        momentum: How much of the running average stays at each visit of an image.
     """
 
     def __init__(self, smoothing: float = 0.5, momentum: float = 0.9) -> None:
-        """Take the settings.
-
-        Args:
-            smoothing: Share r of the running average in the target.
-            momentum: How much of the running average stays at each visit of an image.
-        """
-        if not 0 <= smoothing <= 1:
-            raise InputError(f"ols-sample.smoothing is {smoothing:g}, but must lie in [0, 1].")
-        if not 0 <= momentum <= 1:
-            raise InputError(f"ols-sample.momentum is {momentum:g}, but must lie in [0, 1].")
+        within("[0, 1]", "ols-sample", smoothing=smoothing, momentum=momentum)
         self.smoothing, self.momentum = smoothing, momentum
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
-        self.memory = context.buffer(train.values.shape)  # (N, C)
-        self.memory.copy_(torch.as_tensor(train.values).nan_to_num(0.0))
+        self.memory = context.tensor(train.values).nan_to_num()  # (N, C)
         return Prepared(train.values)
 
     def buffers(self) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@ import __future__
 
 import ast
 import functools
+import re
 import typing
 from collections.abc import Iterator, Mapping, MutableMapping
 from copy import copy
@@ -19,18 +20,14 @@ if TYPE_CHECKING:
     from bomd.methods.base import Method
 
 ROOM = "bomd.methods."
-SHOWN = ("__init__", "variant_of")  # what an outline has of a class beside its docstring
+SHOWN = re.compile(r"def __init__\(|variant_of\b|['\"]")  # what an outline has of a class; quotes open its docstring
 
 
 class Registry(MutableMapping[str, "type[Method]"]):
     """From a name to the class of a method; `package.module:Class` names one from outside this package."""
 
     def __init__(self, places: Mapping[str, str]) -> None:
-        """Take the list.
-
-        Args:
-            places: "file:Class" in this folder by name.
-        """
+        """Take the list: "file:Class" in this folder by name."""
         self._places: dict[str, str | type[Method]] = dict(places)
 
     def __getitem__(self, name: str) -> type[Method]:
@@ -97,34 +94,19 @@ def _outline(module: str, name: str) -> type:
     imported = _imported(tree)
     whole = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
     kind = copy(whole)  # of a tree that others read, too
-    space: dict[str, Any] = {"Literal": typing.Literal, "Path": Path, "Any": Any, **_aliases(tree, imported)}
+    space: dict[str, Any] = {"Literal": typing.Literal, "Path": Path, "Any": Any}
     kind.bases = []
     for base in whole.bases:
         origin = imported.get(base.id, module) if isinstance(base, ast.Name) else ""
         if isinstance(base, ast.Name) and origin.startswith(ROOM):
             space[base.id] = _outline(origin, base.id)
             kind.bases.append(base)
-    kind.body = [_emptied(node) for node in whole.body if _is_docstring(node) or _defines(node) in SHOWN] or [
-        ast.Pass()
-    ]
+    kind.body = [node for node in whole.body if SHOWN.match(ast.unparse(node))] or [ast.Pass()]
     code = ast.fix_missing_locations(ast.Module([kind], []))
     exec(compile(code, module, "exec", __future__.annotations.compiler_flag), space)  # noqa: S102 - our own file's text
     found = cast(type, space[name])
     typing.get_type_hints(found.__init__)  # type: ignore[misc]  # now, while the real class can take its place
     return found
-
-
-def _aliases(tree: ast.Module, imported: Mapping[str, str]) -> dict[str, Any]:
-    """Names for sets of words, such as `Weighting = Literal["release", "paper"]`, of this file or one it imports."""
-    texts = {name: _assigned(_parsed(module)).get(name) for name, module in imported.items() if name[0].isupper()}
-    texts |= _assigned(tree)
-    known = {"Literal": typing.Literal}
-    return {name: eval(text, known) for name, text in texts.items() if text and text.startswith("Literal[")}  # noqa: S307
-
-
-def _assigned(tree: ast.Module) -> dict[str, str]:
-    pairs = [(node.targets[0], node.value) for node in tree.body if isinstance(node, ast.Assign)]
-    return {target.id: ast.unparse(value) for target, value in pairs if isinstance(target, ast.Name)}
 
 
 def _imported(tree: ast.Module) -> dict[str, str]:
@@ -138,24 +120,3 @@ def _parsed(module: str) -> ast.Module:
     path = Path(__file__).parents[1].joinpath(*module.split(".")[1:])
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     return ast.parse(file.read_text("utf-8"))
-
-
-def _emptied(node: ast.stmt) -> ast.stmt:
-    """A function without its code."""
-    if not isinstance(node, ast.FunctionDef):
-        return node
-    empty = copy(node)
-    empty.body = [*filter(_is_docstring, node.body), ast.Pass()]
-    return empty
-
-
-def _is_docstring(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def _defines(node: ast.stmt) -> str:
-    """The name that a statement in a class gives a meaning to."""
-    if isinstance(node, ast.FunctionDef):
-        return node.name
-    target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
-    return target.id if isinstance(target, ast.Name) else ""

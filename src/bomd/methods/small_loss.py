@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from bomd.errors import InputError
 from bomd.learn.engine import predict
 from bomd.methods.base import Context, Method, Prepared, train_plainly
-from bomd.methods.dividemix import clean_posterior, row_means
-from bomd.methods.two_gaussians import cross_entropies
-from bomd.methods.warmup import check_share, warm_epochs
+from bomd.methods.settings import check_shares, warm_epochs, within
+from bomd.methods.two_gaussians import cross_entropies, low_posterior, row_means
 from bomd.tables import Flags, LabelTable
 
 
@@ -22,20 +20,17 @@ class SmallLoss(Method):
     Found: with right labels images with findings have the larger losses, and after 2 epochs hardly any finding is left
     to learn from. With very heavy noise on whole images what it leaves out is nearly all wrong.
     Cost: 1.3.
+
+    Args:
+        share: Length of the short training, relative to that of the classifier.
+        threshold: Posterior of the low-loss heap at or below which an image is left out.
+        warmup: Epochs of the short training in place of `share`, for runs whose classifier is cut short because
+            only the division matters.
     """
 
     def __init__(self, share: float = 0.3, threshold: float = 0.5, warmup: int | None = None) -> None:
-        """Take the settings.
-
-        Args:
-            share: Length of the short training, relative to that of the classifier.
-            threshold: Posterior of the low-loss heap at or below which an image is left out.
-            warmup: Epochs of the short training in place of `share`, for runs whose classifier is cut short because
-                only the division matters.
-        """
-        check_share("small-loss.share", share)
-        if warmup is not None and warmup < 1:
-            raise InputError(f"small-loss.warmup is {warmup}, but at least 1 epoch is needed to have losses.")
+        check_shares("small-loss", share=share)
+        within("[1, inf)", "small-loss", warmup=warmup)
         self.share, self.threshold, self.warmup = share, threshold, warmup
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
@@ -43,7 +38,8 @@ class SmallLoss(Method):
         network, history = train_plainly(train, context, epochs)
         logits = predict(self, [network], context.images, score=lambda networks, images: networks[0](images))
         losses = cross_entropies(logits.numpy(), train.values)
-        noisy = clean_posterior(losses, train.values, per_label=False)[:, 0] <= self.threshold
-        flags = Flags(train.ids, noisy, -row_means(losses).astype(np.float32), -losses.astype(np.float32))
+        means = row_means(losses)
+        noisy = low_posterior(means) <= self.threshold
+        flags = Flags(train.ids, noisy, -means.astype(np.float32), -losses.astype(np.float32))
         targets = np.where(noisy[:, None], np.nan, train.values).astype(np.float32)
         return Prepared(targets, flags, history=history)

@@ -19,17 +19,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TwoGaussians:
-    """A mixture of two Gaussians; the first has the lower mean.
+    """A mixture of two Gaussians; the first has the lower mean."""
 
-    Attributes:
-        shares: (2) parts of all values, which add up to 1.
-        means: (2) ascending.
-        variances: (2) above 0.
-    """
-
-    shares: Floats
-    means: Floats
-    variances: Floats
+    shares: Floats  # (2) parts of all values, which add up to 1
+    means: Floats  # (2) ascending
+    variances: Floats  # (2) above 0
 
     def low(self, values: Floats) -> Floats:
         """(N) probability that each of (N) values belongs to the first Gaussian."""
@@ -47,15 +41,10 @@ class TwoGaussians:
 
 
 def fit(values: Floats, iterations: int = 10, tolerance: float = 1e-2) -> TwoGaussians | None:
-    """Fit two Gaussians by expectation maximisation, from the split of least squares.
+    """Fit two Gaussians to (N) values, not all equal, by expectation maximisation from the split of least squares.
 
-    Args:
-        values: (N) of which at least two differ.
-        iterations: At most so many.
-        tolerance: Stop when the mean log-likelihood changes by less.
-
-    Returns:
-        The mixture; None where one Gaussian is left without a value that is more likely its own.
+    It stops when the mean log-likelihood changes by less than the tolerance; None where one Gaussian is left without a
+    value that is more likely its own.
     """
     member = values < _best_split(values)
     low, before = member.astype(np.float64), -np.inf
@@ -75,14 +64,10 @@ def fit(values: Floats, iterations: int = 10, tolerance: float = 1e-2) -> TwoGau
 
 
 def low_posterior(values: Floats, iterations: int = 10, tolerance: float = 1e-2) -> Floats:
-    """(N) probability that each value belongs to the heap with the lower mean.
+    """(N) probability that each of (N) values belongs to the heap with the lower mean.
 
     Values are scaled to [0, 1] first. NaN stays NaN. Fewer than `FEWEST` values all count as low, as equal values do.
     Where there are no two heaps to be found, the lower half counts as low, that is values up to the median.
-
-    Args:
-        values: (N)
-        iterations: See `fit`, as for `tolerance`.
     """
     known = ~np.isnan(values)
     posterior = np.where(known, 1.0, np.nan)
@@ -96,12 +81,7 @@ def low_posterior(values: Floats, iterations: int = 10, tolerance: float = 1e-2)
 
 
 def low_posterior_by_label(values: Floats, labels: NDArray[np.float32]) -> Floats:
-    """(N, C) the same for each class on its own, and in it for positive and for negative labels.
-
-    Args:
-        values: (N, C), such as losses.
-        labels: (N, C) positive from 0.5 on; NaN leaves a value out.
-    """
+    """(N, C) the same for each class on its own, and in it for positive and negative labels; NaN leaves a value out."""
     posterior = np.full(values.shape, np.nan)
     for column in range(labels.shape[1]):
         for rows in (labels[:, column] >= 0.5, labels[:, column] < 0.5):
@@ -113,6 +93,13 @@ def cross_entropies(logits: NDArray[np.float32], labels: NDArray[np.float32]) ->
     """(N, C) binary cross-entropy of every label, NaN where there is no label."""
     exact = logits.astype(np.float64)
     return np.asarray(labels * np.logaddexp(0, -exact) + (1 - labels) * np.logaddexp(0, exact))
+
+
+def row_means(values: NDArray[np.floating]) -> Floats:
+    """(N) mean over the labels that are there, NaN where none is."""
+    known = ~np.isnan(values)
+    sums, counts = np.where(known, values, 0).sum(axis=1, dtype=np.float64), known.sum(axis=1)
+    return np.asarray(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
 
 
 def _best_split(values: Floats) -> float:

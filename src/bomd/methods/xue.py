@@ -14,11 +14,10 @@ from torch import Tensor, nn
 
 from bomd import progress
 from bomd.config import FitSettings
-from bomd.errors import InputError
 from bomd.learn.engine import Batch, Predict
-from bomd.methods.base import Context, Method, Prepared
-from bomd.methods.two_gaussians import cross_entropies, low_posterior
-from bomd.methods.warmup import check_share, note_if_idle, warm_epochs
+from bomd.methods.base import Context, Method, Prepared, masked_mean
+from bomd.methods.settings import check_shares, note_if_idle, warm_epochs, within
+from bomd.methods.two_gaussians import cross_entropies, low_posterior, row_means
 from bomd.networks.backbone import Network
 from bomd.seeds import derive
 from bomd.tables import LabelTable
@@ -44,6 +43,13 @@ class Xue(Method):
     beginning, and what is not trusted is not learnt: after one epoch of trust it fell far behind cross-entropy even
     without noise. Teachers lag behind their students in runs of few hundred steps.
     Cost: 7.2.
+
+    Args:
+        weight: Of the three representation terms together, once the ramp is over.
+        ramp: Share of the run over which that weight rises and the filter's threshold falls.
+        warmup: Share of all epochs that trust all labels.
+        average: How much of a teacher's weights stays at each step.
+        temperature: Of the comparison of two views of noisy images.
     """
 
     networks = 2
@@ -57,21 +63,10 @@ class Xue(Method):
         average: float = 0.99,
         temperature: float = 0.5,
     ) -> None:
-        """Take the settings.
-
-        Args:
-            weight: Of the three representation terms together, once the ramp is over.
-            ramp: Share of the run over which that weight rises and the filter's threshold falls.
-            warmup: Share of all epochs that trust all labels.
-            average: How much of a teacher's weights stays at each step.
-            temperature: Of the comparison of two views of noisy images.
-        """
-        check_share("xue.warmup", warmup)
-        check_share("xue.ramp", ramp)
-        if weight < 0 or temperature <= 0:
-            raise InputError("xue.weight must be at least 0, and xue.temperature above 0.")
-        if not 0 <= average < 1:
-            raise InputError(f"xue.average must be at least 0 and below 1, not {average:g}.")
+        check_shares("xue", warmup=warmup, ramp=ramp)
+        within("[0, inf)", "xue", weight=weight)
+        within("(0, inf)", "xue", temperature=temperature)
+        within("[0, 1)", "xue", average=average)
         self.weight, self.ramp, self.warmup = weight, ramp, warmup
         self.average, self.temperature = average, temperature
 
@@ -156,24 +151,15 @@ class Xue(Method):
 
 
 def trusted(logits: NDArray[np.float32], labels: NDArray[np.float32], threshold: float) -> NDArray[np.bool_]:
-    """(N) whether an image's mean loss is not clearly one of the high ones; without labels an image stays in.
-
-    Args:
-        logits: (N, C).
-        labels: (N, C), NaN where there is no label.
-        threshold: Probability of belonging to the high losses above which an image is noisy.
-    """
-    known = ~np.isnan(labels)
-    sums = np.nansum(cross_entropies(logits, labels), axis=1)
-    losses = np.where(known.any(1), sums / known.sum(1).clip(min=1), np.nan)
-    return ~(1 - low_posterior(losses) > threshold)
+    """(N) whether an image's mean loss is not clearly, by the threshold, a high one; one without labels stays in."""
+    return ~(1 - low_posterior(row_means(cross_entropies(logits, labels))) > threshold)
 
 
 def cross_entropy_of_clean(logits: Tensor, targets: Tensor, clean: Tensor) -> Tensor:
     """Mean cross-entropy over the labels (B, C) of clean images; `clean` (B) is 1 or 0."""
     counted = ~targets.isnan() * clean[:, None]
     entries = F.binary_cross_entropy_with_logits(logits, targets.nan_to_num(), reduction="none")
-    return (entries * counted).sum() / counted.sum().clamp(min=1)
+    return masked_mean(entries, counted)
 
 
 def relation_loss(features: Tensor, taught: Tensor) -> Tensor:
@@ -196,13 +182,8 @@ def symmetric_divergence(one: Tensor, other: Tensor) -> Tensor:
 def contrast_of_noisy(first: Tensor, second: Tensor, noisy: Tensor, temperature: float) -> Tensor:
     """Mean cross-entropy of finding the other view of a noisy image among all views of noisy images (NT-Xent).
 
-    Clean images are masked instead of left out, so that every shape is fixed; fewer than two noisy images give 0.
-
-    Args:
-        first: (B, D) one view of each image.
-        second: (B, D) the other.
-        noisy: (B) 1 for images that count, else 0.
-        temperature: Cosines are divided by it.
+    Clean images, whose `noisy` (B) is 0 and not 1, are masked instead of left out, so that every shape is fixed; fewer
+    than two noisy images give 0.
     """
     views = F.normalize(torch.cat([first, second]))
     weights = torch.cat([noisy, noisy])
@@ -212,4 +193,4 @@ def contrast_of_noisy(first: Tensor, second: Tensor, noisy: Tensor, temperature:
     allowed = (places[:, None] != places) & ((weights > 0) | (partners[:, None] == places))
     likeness = (views @ views.T / temperature).masked_fill(~allowed, -torch.inf)
     losses = F.cross_entropy(likeness, partners, reduction="none")
-    return (losses * weights).sum() / weights.sum().clamp(min=1)
+    return masked_mean(losses, weights)

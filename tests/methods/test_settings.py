@@ -1,4 +1,4 @@
-"""Warm-ups are shares of the run, and the level of noise is what was made wrong."""
+"""Settings have limits, warm-ups are shares of the run, and the level of noise is what was made wrong."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bomd.experiments import experiment
 from bomd.experiments.records import LabelRecord
 from bomd.methods import METHODS
 from bomd.methods.base import NoiseLevel
-from bomd.methods.warmup import check_share, note_if_idle, warm_epochs
+from bomd.methods.settings import check_shares, note_if_idle, warm_epochs, within
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,26 @@ def test_a_warm_up_is_as_long_as_its_share_and_leaves_the_method_an_epoch(
 @pytest.mark.parametrize("share", [-0.1, 2, float("nan")])
 def test_a_number_of_epochs_is_refused(share: float) -> None:
     with pytest.raises(InputError, match="must be a share of all epochs"):
-        check_share("fine.warmup", share)
+        check_shares("fine", warmup=share)
+
+
+@pytest.mark.parametrize(
+    ("interval", "inside", "outside", "wanted"),
+    [
+        ("[0, 1]", [0, 0.5, 1], [-1e-9, 1 + 1e-9], "at least 0 and at most 1"),
+        ("[0, 1)", [0, 0.5], [-1e-9, 1], "at least 0 and below 1"),
+        ("(0.5, 1]", [0.6, 1], [0.5, 1.1], "above 0.5 and at most 1"),
+        ("[2, inf)", [2, 1e9], [1, -1e9], "at least 2"),
+    ],
+)
+def test_a_setting_outside_its_limits_is_refused_by_name(
+    interval: str, inside: list[float], outside: list[float], wanted: str
+) -> None:
+    within(interval, "fine", first=None, **{f"good{place}": value for place, value in enumerate(inside)})
+    for value in (*outside, float("nan")):
+        with pytest.raises(InputError) as caught:
+            within(interval, "fine", first=inside[0], share=value)
+        assert str(caught.value) == f"fine.share is {value:g}, but must be {wanted}."
 
 
 def test_a_warm_up_without_end_is_told() -> None:
