@@ -83,11 +83,7 @@ class Kept(Saved):
 
 
 def detection(
-    flags: Flags,
-    changed: NDArray[np.bool_],
-    given: LabelTable,
-    *,
-    rows: NDArray[np.bool_] | None = None,
+    flags: Flags, changed: NDArray[np.bool_], given: LabelTable, *, rows: NDArray[np.bool_] | None = None
 ) -> Detection:
     """Score flags against the labels that are known to be wrong.
 
@@ -128,9 +124,7 @@ def label_auc(clean: LabelTable, before: LabelTable, after: LabelTable) -> Label
     Labels that are NaN in any of the three do not count.
     """
     findings = [clean.classes[column] for column in clean.findings]
-    truth = clean.align(findings).values
-    given = before.select(clean.ids).align(findings).values
-    new = after.select(clean.ids).align(findings).values
+    truth, given, new = (table.select(clean.ids).align(findings).values for table in (clean, before, after))
     known = ~(np.isnan(truth) | np.isnan(given) | np.isnan(new))
     changed = (known & (truth != given)).any(axis=1)
     classes, left_out = [], {}

@@ -139,8 +139,8 @@ class Result(Saved):
 
     def scores(self, test: str) -> Classification | None:
         """Those on a test set; held-out patients are judged by their labels before noise was added, if it was."""
-        names = [name for name in (BEFORE_NOISE, VALIDATION) if name in self.tests] if test == HELD_OUT else [test]
-        return self.tests.get(names[0]) if names else None
+        best = self.tests.get(BEFORE_NOISE) or self.tests.get(VALIDATION)
+        return best if test == HELD_OUT else self.tests.get(test)
 
     def auc(self, test: str) -> float | None:
         """Mean AUC on a test set, where it is known."""

@@ -36,9 +36,7 @@ def choose_thresholds(truth: LabelTable, predicted: LabelTable) -> dict[str, flo
             f"Image {str(truth.ids[row])!r} has a label of {labels[row, column]:g} for {predicted.classes[column]!r}: "
             "a threshold needs labels of 0 or 1."
         )
-    return {
-        name: youden_threshold(labels[:, column], scores[:, column]) for column, name in enumerate(predicted.classes)
-    }
+    return dict(zip(predicted.classes, map(youden_threshold, labels.T, scores.T), strict=True))
 
 
 def youden_threshold(labels: NDArray[Any], scores: NDArray[Any], minimum: int = MINIMUM) -> float | None:

@@ -20,13 +20,10 @@ Mask = NDArray[np.bool_]
 
 
 def judge_votes(voters: Voters, given: LabelTable, clean: LabelTable, exposed: Mask, seed: int) -> Votes | None:
-    """Ask the neighbours of images whose true labels are known.
+    """Ask the neighbours of images whose true labels are known, which vote with the given ones.
 
     Args:
-        voters: finds the neighbours of these rows.
-        given: labels that the neighbours vote with.
-        clean: the truth, in the same order.
-        exposed: (N) rows where it is known.
+        exposed: (N) rows where the truth is known.
         seed: of the sample, where there are many.
     """
     rows = np.flatnonzero(exposed)
@@ -66,12 +63,10 @@ def vote_quality(
     """
     known = ~(np.isnan(given) | np.isnan(clean))
     held, true = given >= 0.5, clean >= 0.5
-    lines = []
-    for threshold in range(1, most + 1):
-        voted = counts >= threshold
-        entry = _both(voted != held, held != true, known)
-        lines.append(Threshold(threshold, _both(voted, true, known), entry))
-    return tuple(lines)
+    return tuple(
+        Threshold(votes, _both(counts >= votes, true, known), _both((counts >= votes) != held, held != true, known))
+        for votes in range(1, most + 1)
+    )
 
 
 def _both(flagged: Mask, wrong: Mask, known: Mask) -> Averages:
