@@ -21,19 +21,12 @@ BASELINE = "bce"  # plain training, which every other method must beat
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Runs that differ in nothing but seeds; what it measures is over these.
+    """Runs that differ in nothing but seeds; what it measures is over these."""
 
-    Attributes:
-        experiment: Data and noise in one name; only groups that share it may be compared.
-        noise: What was done to the labels, and settings of the training where a method ran with several.
-        label: Name of the method, unique for the data.
-        runs: By seed.
-    """
-
-    experiment: str
-    noise: str
-    label: str
-    runs: tuple[Record, ...]
+    experiment: str  # data and noise in one name; only groups that share it may be compared
+    noise: str  # what was done to the labels, and settings of the training where a method ran with several
+    label: str  # name of the method, unique for the data
+    runs: tuple[Record, ...]  # by seed
 
     @property
     def seeds(self) -> list[int]:
@@ -97,24 +90,15 @@ def _samples(parts: Sequence[Saved | None]) -> dict[str, Sample]:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """The groups of the same images: methods down, kinds of noise across.
+    """The groups of the same images: methods down, kinds of noise across."""
 
-    Attributes:
-        name: Of the images, unique among grids.
-        methods: Labels of groups; a setting is added where the same method ran with several.
-        noises: Names, from none to strong.
-        tests: Test sets; held-out patients come last.
-        seeds: Those that every group should have.
-        reference: The method that others are compared with; None where it is not among them.
-    """
-
-    name: str
-    methods: tuple[str, ...]
-    noises: tuple[str, ...]
-    tests: tuple[str, ...]
-    seeds: tuple[int, ...]
+    name: str  # of the images, unique among grids
+    methods: tuple[str, ...]  # labels of groups; a setting is added where the same method ran with several
+    noises: tuple[str, ...]  # names, from none to strong
+    tests: tuple[str, ...]  # test sets; held-out patients come last
+    seeds: tuple[int, ...]  # those that every group should have
     groups: dict[tuple[str, str], Group]
-    reference: str | None
+    reference: str | None  # the method that others are compared with; None where it is not among them
 
     @property
     def judged(self) -> tuple[str, ...]:

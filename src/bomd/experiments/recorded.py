@@ -59,16 +59,11 @@ class Environment:
 
 @dataclass(frozen=True)
 class Record:
-    """What is kept of a finished run.
+    """What is kept of a finished run."""
 
-    Attributes:
-        written: As JSON has it: "run", "config", "result" and "environment".
-        directory: Of the run, where the record was read from it.
-    """
-
-    written: Mapping[str, Any]
+    written: Mapping[str, Any]  # as JSON has it: "run", "config", "result" and "environment"
     file: str = field(compare=False)
-    directory: Path | None = field(default=None, compare=False)
+    directory: Path | None = field(default=None, compare=False)  # of the run, where the record was read from it
 
     @classmethod
     def of(cls, run: Run) -> Record:

@@ -253,19 +253,12 @@ def load_predictions(path: Path) -> dict[str, tuple[LabelTable, LabelTable]]:
 
 @dataclass(frozen=True)
 class Examples:
-    """Flagged images to look at, with the images that voted on them.
+    """Flagged images to look at, with the images that voted on them."""
 
-    Attributes:
-        flagged: (F) rows of the label record, the most suspect first.
-        chosen: (F) "most suspect" or "random".
-        rows: (E) rows of the label record that have a thumbnail.
-        pixels: (E, size, size) uint8 thumbnails, or (E, size, size, 3) in colour.
-    """
-
-    flagged: NDArray[np.int64]
-    chosen: NDArray[np.str_]
-    rows: NDArray[np.int64]
-    pixels: NDArray[np.uint8]
+    flagged: NDArray[np.int64]  # (F) rows of the label record, the most suspect first
+    chosen: NDArray[np.str_]  # (F) "most suspect" or "random"
+    rows: NDArray[np.int64]  # (E) rows of the label record that have a thumbnail
+    pixels: NDArray[np.uint8]  # (E, size, size) uint8 thumbnails, or (E, size, size, 3) in colour
 
     def save(self, path: Path) -> None:
         write_arrays(path, vars(self))

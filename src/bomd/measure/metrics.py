@@ -22,53 +22,38 @@ INTERVAL = (2.5, 97.5)  # percentiles of the bootstrap draws
 
 @dataclass(frozen=True)
 class ClassScore(Saved):
-    """One class: how many images, how well ranked, and within which bounds.
-
-    Attributes:
-        auc: area under the ROC curve; NaN without positives or negatives.
-        ap: average precision, which a coin toss brings to positives / (positives + negatives).
-        draws: bootstrap draws in which the class had both positives and negatives; the bounds are theirs.
-    """
+    """One class: how many images, how well ranked, and within which bounds."""
 
     name: str
     positives: int = 0
     negatives: int = 0
-    auc: float = math.nan
+    auc: float = math.nan  # area under the ROC curve; NaN without positives or negatives
     auc_low: float = math.nan
     auc_high: float = math.nan
-    ap: float = math.nan
+    ap: float = math.nan  # average precision, which a coin toss brings to positives / (positives + negatives)
     ap_low: float = math.nan
     ap_high: float = math.nan
-    draws: int = 0
+    draws: int = 0  # bootstrap draws in which the class had both positives and negatives; the bounds are theirs
 
 
 @dataclass(frozen=True)
 class Classification(Saved):
-    """Scores of all classes and their mean over the findings, that is without "No Finding".
+    """Scores of all classes and their mean over the findings, that is without "No Finding"."""
 
-    Attributes:
-        classes: one entry per class that both tables have.
-        averaged: names of the findings in the mean.
-        left_out: why each other finding is not in the mean.
-        bootstrap: draws of patients behind the bounds.
-        accuracy: share of the images whose likeliest class is the true one; NaN where an image may have several.
-        confusion: images by true class (rows) and likeliest class (columns), in the order of `classes`.
-    """
-
-    classes: tuple[ClassScore, ...] = ()
-    averaged: tuple[str, ...] = ()
-    left_out: dict[str, str] = field(default_factory=dict)
-    bootstrap: int = 0
+    classes: tuple[ClassScore, ...] = ()  # one entry per class that both tables have
+    averaged: tuple[str, ...] = ()  # names of the findings in the mean
+    left_out: dict[str, str] = field(default_factory=dict)  # why each other finding is not in the mean
+    bootstrap: int = 0  # draws of patients behind the bounds
     mean_auc: float = math.nan
     mean_auc_low: float = math.nan
     mean_auc_high: float = math.nan
     mean_ap: float = math.nan
     mean_ap_low: float = math.nan
     mean_ap_high: float = math.nan
-    accuracy: float = math.nan
+    accuracy: float = math.nan  # share of images whose likeliest class is the true one; NaN where one may have several
     accuracy_low: float = math.nan
     accuracy_high: float = math.nan
-    confusion: tuple[tuple[int, ...], ...] = ()
+    confusion: tuple[tuple[int, ...], ...] = ()  # images by true class (rows) and likeliest (columns), as `classes`
 
     def to_dict(self) -> dict[str, Any]:
         """As `result.json` has it: a list says why findings are left out, and what was not measured is not there."""

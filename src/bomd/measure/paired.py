@@ -13,17 +13,12 @@ from bomd.tables import LabelTable
 
 @dataclass(frozen=True)
 class Paired:
-    """What a paired bootstrap says of two methods.
+    """What a paired bootstrap says of two methods."""
 
-    Attributes:
-        difference: Mean AUC of the first minus that of the second; `low` and `high` are its 95 % interval.
-        p: Share of the draws in which the first is no better, counted so that it is never 0.
-    """
-
-    difference: float
+    difference: float  # mean AUC of the first minus that of the second; `low` and `high` are its 95 % interval
     low: float
     high: float
-    p: float
+    p: float  # share of the draws in which the first is no better, counted so that it is never 0
 
 
 def over_seeds(

@@ -10,17 +10,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Sample:
-    """What is kept of the same measurement over several seeds.
-
-    Attributes:
-        std: Sample standard deviation, divided by count - 1; None for a single value.
-        low: Lower end of the interval of a single run, where it has one; likewise `high`.
-    """
+    """What is kept of the same measurement over several seeds."""
 
     mean: float
-    std: float | None
+    std: float | None  # sample standard deviation, divided by count - 1; None for a single value
     count: int
-    low: float | None = None
+    low: float | None = None  # lower end of the interval of a single run, where it has one; likewise `high`
     high: float | None = None
 
     @classmethod

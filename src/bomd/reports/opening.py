@@ -12,8 +12,8 @@ from bomd.experiments.noise_names import noise_name
 from bomd.experiments.recorded import Record
 from bomd.experiments.records import THUMBNAIL, LabelRecord
 from bomd.reports import figures, gallery
+from bomd.reports.figures import OWN, PALETTE
 from bomd.reports.outcome import LEARNT, NOISY, OURS, RIGHT, TESTS, Outcome, curves, facts_of, labels_of
-from bomd.reports.palette import OWN, PALETTE
 from bomd.reports.report import write_report
 from bomd.runs import Run
 

@@ -32,17 +32,10 @@ Facts = dict[str, Any]  # of one seed, as JSON has them: "scores" by what was le
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of the demo, of one seed or over several.
+    """What came of the demo, of one seed or over several."""
 
-    Attributes:
-        scores: Mean AUC by what was learnt from and by test set.
-        found: Numbers of images: "images", "wrong", and how many wrong ones are among the first in each order, when
-            as many are looked at as are wrong.
-        seeds: How many.
-    """
-
-    scores: dict[tuple[str, str], Sample]
-    found: dict[str, Sample]
+    scores: dict[tuple[str, str], Sample]  # mean AUC by what was learnt from and by test set
+    found: dict[str, Sample]  # how many "images", "wrong" ones, and wrong ones among as many first in each order
     seeds: int
 
     @classmethod

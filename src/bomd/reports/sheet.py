@@ -20,12 +20,9 @@ class Mean:
     """One cell of a table: a measurement over the seeds of one entry.
 
     CSV has its mean, spread and number of runs in three columns; elsewhere it reads 0.873 ± 0.004.
-
-    Attributes:
-        sample: None where no run has the measurement.
     """
 
-    sample: Sample | None
+    sample: Sample | None  # None where no run has the measurement
     done: int
     wanted: int
     digits: int = 3
