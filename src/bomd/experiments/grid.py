@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -48,16 +48,13 @@ class Group:
 
     def score(self, test: str, measure: str = "mean_auc") -> Sample | None:
         """A number of a test set; of a single run with its interval."""
-        found = [run.result.scores(test) for run in self.runs]
-        ends = [getattr(found[0], f"{measure}_{end}", None) for end in ("low", "high")]
-        return Sample.of([None if scores is None else getattr(scores, measure) for scores in found], *ends)
+        return _sample([run.result.scores(test) for run in self.runs], measure)
 
     def finding(self, test: str, name: str, measure: str) -> Sample | None:
         """AUC or average precision of one class."""
         scores = [run.result.scores(test) for run in self.runs]
-        found = [next((item for item in one.classes if item.name == name), None) if one else None for one in scores]
-        ends = [getattr(found[0], f"{measure}_{end}", None) for end in ("low", "high")]
-        return Sample.of([None if item is None else getattr(item, measure) for item in found], *ends)
+        found = [[item for item in one.classes if item.name == name] if one else [] for one in scores]
+        return _sample([items[0] if items else None for items in found], measure)
 
     @cached_property
     def flagged(self) -> Sample | None:
@@ -78,6 +75,12 @@ class Group:
     @property
     def seconds(self) -> Sample | None:
         return Sample.of(run.result.seconds for run in self.runs)
+
+
+def _sample(parts: Sequence[Saved | None], measure: str) -> Sample | None:
+    """One number of these parts of results, with the interval of the first for the case that it is the only one."""
+    ends = [getattr(parts[0], f"{measure}_{end}", None) for end in ("low", "high")]
+    return Sample.of([getattr(part, measure, None) for part in parts], *ends)
 
 
 def _samples(parts: Sequence[Saved | None]) -> dict[str, Sample]:
@@ -134,12 +137,10 @@ class Grid:
     def presented(self, label: str) -> float | None:
         """Images that went through networks, as a factor of the baseline's with the same data and seed."""
         shares = []
-        for noise in self.noises:
-            group = self.groups.get((label, noise))
-            plain = group if group and group.method == BASELINE else group and self.opposite(group, BASELINE)
+        for group in [group for (own, _), group in self.groups.items() if own == label]:
+            plain = group if group.method == BASELINE else self.opposite(group, BASELINE)
             units = {run.seed: run.result.images_presented for run in plain.runs} if plain else {}
-            mine = group.runs if group else ()
-            shares += [run.result.images_presented / unit for run in mine if (unit := units.get(run.seed))]
+            shares += [run.result.images_presented / unit for run in group.runs if (unit := units.get(run.seed))]
         return statistics.fmean(shares) if shares else None
 
 
@@ -164,20 +165,12 @@ def arrange(
         parts = apart(record.written["config"])
         by_data.setdefault(json.dumps(parts[0], sort_keys=True, default=str), []).append((record, parts))
     data = {key: same[0][1][0] for key, same in by_data.items()}
-    titles = _names(data, "name")
-    return [
-        _grid(titles[key], same, (tuple(methods), tuple(noises), tuple(seeds)), reference)
-        for key, same in by_data.items()
-    ]
-
-
-def _names(settings: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, str]:
-    """A short name for each of these settings; where names clash, what differs is added."""
-    named: dict[str, list[str]] = {}
-    for key, values in settings.items():
-        named.setdefault(str(values[name]), []).append(key)
-    pairs = [(keys, names_of(short, [settings[key] for key in keys])) for short, keys in named.items()]
-    return {key: label for keys, labels in pairs for key, label in zip(keys, labels, strict=True)}
+    titles: dict[str, str] = {}
+    for name in {settings["name"] for settings in data.values()}:  # where names clash, what differs is added
+        keys = [key for key, settings in data.items() if settings["name"] == name]
+        titles |= zip(keys, names_of(str(name), [data[key] for key in keys]), strict=True)
+    asked = (tuple(methods), tuple(noises), tuple(seeds))
+    return [_grid(titles[key], same, asked, reference) for key, same in by_data.items()]
 
 
 def _grid(
@@ -200,15 +193,10 @@ def _grid(
             members.setdefault((label, noise), []).append(record)
     levels = {noise: noise_level(runs[0].config.noise) for (_, noise), runs in members.items()}
     noises = tuple(dict.fromkeys([*asked[1], *sorted(levels, key=lambda noise: (levels[noise], noise))]))
-    groups = {
-        (label, noise): Group(
-            f"{name}, {noise}" if len(levels) > 1 else name,
-            noise,
-            label,
-            tuple(sorted(runs, key=lambda run: run.seed)),
-        )
-        for (label, noise), runs in members.items()
-    }
+    groups = {}
+    for (label, noise), runs in members.items():
+        experiment = f"{name}, {noise}" if len(levels) > 1 else name
+        groups[label, noise] = Group(experiment, noise, label, tuple(sorted(runs, key=lambda run: run.seed)))
     rows = {method: [method] for method in asked[0]} | {
         method: list(dict.fromkeys(group.label for group in groups.values() if group.method == method))
         for method in by_method

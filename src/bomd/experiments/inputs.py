@@ -113,14 +113,9 @@ def _roots(source: Mapping[str, Any]) -> Iterator[str]:
 
 def _real_files(paths: Text) -> Text:
     """(N) files with links in their folders followed; a link to a single file is left to the pixels."""
-    folders: dict[str, str] = {}
-    real = []
-    for path in map(str, paths):
-        folder, _, name = path.rpartition("/")
-        if folder not in folders:
-            folders[folder] = os.path.realpath(folder or Path.cwd())
-        real.append(f"{folders[folder]}/{name}")
-    return np.asarray(real, dtype=np.str_)
+    parts = [str(path).rpartition("/") for path in paths]
+    folders = {folder: os.path.realpath(folder or Path.cwd()) for folder in {folder for folder, _, _ in parts}}
+    return np.asarray([f"{folders[folder]}/{name}" for folder, _, name in parts], dtype=np.str_)
 
 
 def _copies(train: Source, test: Source) -> NDArray[np.bool_]:

@@ -22,6 +22,7 @@ from bomd.experiments.noise_names import noise_name
 from bomd.measure.result import Result
 from bomd.measure.significance import Sample, show, show_seconds
 
+PARTS = ("scores", "running", "failed")  # of a row: runs by what became of them
 SPARE_LINES = 7  # of the terminal: title, head, rules, caption and the prompt
 
 
@@ -63,11 +64,9 @@ class Board:
         """Take in a result; the first of its test sets is the one shown."""
         row, seed = self._at(place)
         row.running.pop(seed, None)
-        for test in list(result.tests)[:1]:
-            self.test, row.scores[seed] = test, result.auc(test)
-        row.scores.setdefault(seed, None)
+        self.test = next(iter(result.tests), self.test)
+        score = row.scores[seed] = result.auc(self.test)
         if not already:
-            score = row.scores[seed]
             auc = "no AUC" if score is None else f"AUC {score:.3f} on {self.test}"
             self._say(f"finished: {self.name(place)}: {auc}, {show_seconds(result.seconds)}")
 
@@ -120,10 +119,7 @@ class Board:
         return table
 
     def _state(self, rows: Sequence[Row]) -> str:
-        finished, running, failed = (
-            sum(len(part) for part in parts)
-            for parts in zip(*((row.scores, row.running, row.failed) for row in rows), strict=True)
-        )
+        finished, running, failed = (sum(len(getattr(row, part)) for row in rows) for part in PARTS)
         ended = f"{finished} of {len(self.configs)} runs finished, {running} running, {failed} failed"
         return f"{ended}, {show_seconds(time.monotonic() - self.began)}"
 

@@ -140,9 +140,7 @@ def add_records(done: Sequence[Run], path: Path) -> list[Record]:
 def merge(before: Sequence[Record] | None, new: Sequence[Record], path: Path) -> list[Record]:
     """Write a file of records with those it holds and new ones, which take the place of older ones of the same run.
 
-    Args:
-        before: Records that come first, as far as the file has no later ones of their runs; by default its own.
-        new: What to add, in this order.
+    Those of `before`, by default its own, come first, as far as the file has no later ones of their runs.
     """
     ours = {record.identity: record for record in new}
     with locked(path):  # another process may be adding its own

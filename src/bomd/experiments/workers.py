@@ -41,9 +41,7 @@ def work(
 ) -> Generator[Event, None, None]:
     """Do these runs in their order, as many at once as asked, and tell what happens; closed, it stops them.
 
-    Args:
-        root: Where runs are kept; what the processes print goes to `logs` in it.
-        command: Starts a process that does runs.
+    What the processes print goes to `logs` in the folder of the runs.
     """
     tasks: queue.SimpleQueue[int] = queue.SimpleQueue()
     for place in range(len(configs)):

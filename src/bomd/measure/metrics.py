@@ -83,14 +83,8 @@ def classification(
     """Score predictions against the truth, class by class.
 
     Rows are matched by id and classes by name; images whose truth is NaN do not count for that class. Bounds
-    are 95 % percentiles over draws of whole patients. In each draw the mean is over the classes that can be
-    scored in it.
-
-    Args:
-        truth: labels of 0, 1 or NaN.
-        predicted: scores for at least the images of `truth`.
-        bootstrap: draws of patients; 0 leaves bounds out.
-        minimum_positives: findings with fewer are left out of the mean.
+    are 95 % percentiles over draws of whole patients, as many as `bootstrap` says. In each draw the mean is over
+    the classes that can be scored in it; findings with fewer than `minimum_positives` are never in it.
     """
     if bootstrap < 0 or minimum_positives < 1:
         raise InputError("bootstrap must be at least 0 and minimum_positives at least 1.")

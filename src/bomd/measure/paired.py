@@ -35,13 +35,8 @@ def over_seeds(
     hard for all cancels out. What other seeds would give is not in the interval: Welch's test looks at that.
 
     Args:
-        truth: (N, C) labels; NaN is left out.
-        ones: (N, C) predictions of the first method for the same rows, a table per run.
-        others: the same of the second method.
-        minimum_positives: findings with fewer do not count.
-
-    Returns:
-        None when no finding has enough positives, and negatives.
+        ones: (N, C) predictions of the first method for the rows of `truth`, a table per run; likewise `others`.
+        minimum_positives: findings with fewer do not count; None comes back when none has enough.
     """
     drawn = [weights for _, weights in patient_draws(truth.groups, draws, seed)]
     weights = np.concatenate([np.ones((1, len(truth)), np.float32), *drawn])

@@ -132,10 +132,6 @@ def found_by_looking(wrong: NDArray[np.bool_], suspicion: NDArray[Any]) -> NDArr
 
     Images of the same suspicion come in random order, so that what is expected of them is counted: everything alike
     is looking at random, and `suspicion=wrong` is perfect.
-
-    Args:
-        wrong: (N) images with a wrong label.
-        suspicion: (N) higher for more suspect.
     """
     _, place, sizes = np.unique(-np.asarray(suspicion, dtype=np.float64), return_inverse=True, return_counts=True)
     found = np.bincount(place, weights=wrong, minlength=len(sizes)).cumsum()

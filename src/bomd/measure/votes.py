@@ -55,11 +55,7 @@ def vote_quality(
 
     "positive" compares the labels so set with the true ones. "entry" takes a given label for wrong where it differs
     from the label so set; truly wrong is where it differs from the true one. Where nothing is flagged, precision is
-    NaN, not 0.
-
-    Args:
-        counts: (Q, C) votes.
-        given: (Q, C) labels; where these or `clean` are NaN nothing is judged.
+    NaN, not 0. Everything is (Q, C); where labels are NaN nothing is judged.
     """
     known = ~(np.isnan(given) | np.isnan(clean))
     held, true = given >= 0.5, clean >= 0.5

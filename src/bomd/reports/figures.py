@@ -145,8 +145,7 @@ def bars(classes: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], 
 def score_bars(rows: Sequence[tuple[str, str, Sample | None, Sample | None]], title: str, name: str) -> Markup:
     """Mean AUC as bars from chance, 0.5: a full one of the record, and below it a pale one of this run.
 
-    Args:
-        rows: Name, colour, what was recorded and what this run gave, each with its interval.
+    A row is a name, a colour, what was recorded and what this run gave.
     """
     places = {row: [(part, pale) for pale, part in enumerate(parts) if part] for row, (_, _, *parts) in enumerate(rows)}
     known = [end for same in places.values() for part, _ in same for end in (part.mean, *ends(part)) if end is not None]
@@ -175,12 +174,7 @@ def ends(value: Sample | None) -> tuple[float | None, float | None]:
 
 
 def found_plot(lines: Mapping[str, Sequence[float]], looked: Sequence[float], title: str, name: str) -> Markup:
-    """A line for each order in which images are looked at: how many wrong ones were found until then.
-
-    Args:
-        lines: By order, as `FOUND_LINES` draws it.
-        looked: How many images were looked at, for each number of a line.
-    """
+    """A line for each order in which images are looked at: how many wrong ones were found after so many."""
     with _axes(name, 2.6, "images looked at", "wrong ones found") as axes:
         for order, drawn in FOUND_LINES.items():
             axes.plot(looked, lines[order], **{key: value for key, value in drawn.items() if key != "sign"})
@@ -264,12 +258,7 @@ def _axes(
 
 
 def _svg(axes: Axes, title: str, description: str = "") -> Markup:
-    """The drawing as one `<svg>` element whose colours and font are the page's.
-
-    Args:
-        title: What it shows, for those who cannot see it.
-        description: What can be read from it, for the same.
-    """
+    """The drawing as one `<svg>` element with the page's colours and font; the words are for those who cannot see."""
     stream = io.StringIO()
     axes.get_figure().savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     drawing = stream.getvalue()

@@ -66,14 +66,11 @@ def judge(grids: Sequence[Grid]) -> list[Judged]:
 
 
 def compare(one: Group, other: Group, test: str, draws: int | None = DRAWS, most: int | None = None) -> Gap | None:
-    """How far one group is ahead of another that saw the same data.
+    """How far one group is ahead of another that saw the same data; None where no seed that both have was scored.
 
     Args:
         draws: Of test patients; None leaves the interval out.
         most: Seeds that the interval is computed from, to save time; None takes all.
-
-    Returns:
-        None where no seed that both have was scored.
     """
     shared = _shared(one, other, test)
     gaps = [left.result.tests[test].mean_auc - right.result.tests[test].mean_auc for left, right in shared]
@@ -140,11 +137,7 @@ def noise_figures(grid: Judged, look: dict[str, Look], test: str, name: str) -> 
 
 
 def panels(grid: Judged, test: str) -> list[dict[str, Any]]:
-    """Where each kind of noise lies on the axis of a noise curve; a panel for each share of labels.
-
-    Returns:
-        Dictionaries of title, axis, noises, places (x of each kind of noise) and ticks; none for a single noise.
-    """
+    """Where each kind of noise lies on the axis of a noise curve, a panel for each share of labels; none for one."""
     noises = [noise for noise in grid.noises if any(grid.score(method, noise, test) for method in grid.methods)]
     if len(noises) < 2:
         return []
@@ -230,24 +223,20 @@ def _shared(one: Group, other: Group, test: str) -> list[tuple[Record, Record]]:
 def _interval(pairs: Sequence[tuple[Record, Record]], test: str, draws: int) -> tuple[float, float] | None:
     """The paired bootstrap over test patients; None where the runs did not score the very same images."""
     loaded = [[_scores(run, test) for run in pair] for pair in pairs]
-    tables = [item for pair in loaded for item in pair]
-    if any(item is None for item in tables):
+    if any(item is None for pair in loaded for item in pair):
         return None
-    truth = tables[0][0]
-    alike = [all(_same(truth, item[0]) for item in pair) for pair in loaded]
-    if not alike[0]:
+    first = loaded[0][0][0]
+
+    def alike(truth: LabelTable) -> bool:
+        return truth.classes == first.classes and np.array_equal(truth.ids, first.ids)
+
+    if not alike(loaded[0][1][0]):
         return None
-    loaded = [pair for pair, same in zip(loaded, alike, strict=True) if same]  # held-out patients differ by seed
-    least = pairs[0][0].config.minimum_positives
-    found = paired.over_seeds(
-        truth, [pair[0][1] for pair in loaded], [pair[1][1] for pair in loaded], draws, minimum_positives=least
-    )
+    same = [pair for pair in loaded if all(alike(truth) for truth, _ in pair)]  # held-out patients differ by seed
+    sides = [[pair[side][1] for pair in same] for side in (0, 1)]
+    found = paired.over_seeds(first, *sides, draws, minimum_positives=pairs[0][0].config.minimum_positives)
     return None if found is None else (found.low, found.high)
 
 
 def _scores(run: Record, test: str) -> Any:
     return None if run.directory is None else load_predictions(run.directory / "predictions.npz").get(test)
-
-
-def _same(one: LabelTable, other: LabelTable) -> bool:
-    return one.classes == other.classes and np.array_equal(one.ids, other.ids)

@@ -55,11 +55,10 @@ class Outcome:
 
 def scores_of(record: Record) -> dict[str, list[float]]:
     """Mean AUC of a run with the ends of its interval, by test set."""
-    found = {test: record.result.scores(test) for test in TESTS}
     return {
         test: [scores.mean_auc, scores.mean_auc_low, scores.mean_auc_high]
-        for test, scores in found.items()
-        if scores is not None
+        for test in TESTS
+        if (scores := record.result.scores(test))
     }
 
 
@@ -84,11 +83,8 @@ def found_of(labels: LabelRecord) -> dict[str, float]:
     if not lines:
         return {}
     wrong = round(lines[PERFECT][-1])
-    return {
-        "images": len(lines[OURS]) - 1,
-        "wrong": wrong,
-        **{name: float(line[wrong]) for name, line in lines.items()},
-    }
+    found = {name: float(line[wrong]) for name, line in lines.items()}
+    return {"images": len(lines[OURS]) - 1, "wrong": wrong, **found}
 
 
 def labels_of(runs: Sequence[Record]) -> LabelRecord:

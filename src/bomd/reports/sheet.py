@@ -58,11 +58,7 @@ def rows_to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], marked_up: bool = False) -> str:
-    """A table alone, with a line for each row.
-
-    Args:
-        marked_up: Whether cells are Markdown already, with bold numbers or links.
-    """
+    """A table alone; `marked_up` where cells are Markdown already, with bold numbers or links."""
     spell = str if marked_up else escape
     body = [[spell(show(cell)) for cell in row] for row in rows]
     lines = [f"| {' | '.join(cells)} |" for cells in ([spell(head) for head in heads], *body)]
