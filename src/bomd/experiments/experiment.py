@@ -24,7 +24,7 @@ from bomd.errors import InputError
 from bomd.experiments.confirmed import after_noise, decided_note, keep_confirmed
 from bomd.experiments.inputs import code_of_run, state_of, without_copies, without_shared_patients
 from bomd.experiments.noise import add_noise, plan_noise
-from bomd.experiments.one_label import check_one_label, of_one_kind, one_label_note
+from bomd.experiments.one_label import Tables, check_one_label, of_one_kind, one_label_note
 from bomd.experiments.packing import how_to_keep, pack_images, skipped_images
 from bomd.experiments.records import label_record
 from bomd.experiments.writing import write_run
@@ -59,7 +59,7 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
 
 def run_on(
     config: Config,
-    tables: Mapping[str, tuple[LabelTable, datasets.Dataset]],
+    tables: Tables,
     decided: Corrections | None = None,
     root: Path = Path("runs"),
     loggers: Sequence[str] = DEFAULT,
@@ -105,14 +105,12 @@ def run_on(
     # Decisions come after both: the same noise falls on the same labels and the same patients are held out as in the
     # run that people reviewed, so that neither brings true labels back.
     kept, held_out = split_by_patient(labels, config.validation, derive(config.seed, VALIDATION))
-    notes = []
     if decided is not None:
         labels = decided.over(labels, decided_only=noise is not None)
-    if labels.confirmed is not None:
-        notes.append(decided_note(labels.take(kept), decided))
-        for note in notes:
-            progress.say(note)
     given, validation = labels.take(kept), _certain(labels.take(held_out))
+    notes = [] if labels.confirmed is None else [decided_note(given, decided)]
+    for note in notes:
+        progress.say(note)
 
     def show(store: Store, table: LabelTable) -> Images:
         return Images(store, table.ids, fabric.device, fabric.resident())
@@ -129,8 +127,7 @@ def run_on(
     truths = {name: source.labels for name, source in sources.items()}
     views = {name: show(source.store, source.labels) for name, source in sources.items()}
     if len(validation):
-        truths[VALIDATION] = validation
-        views[VALIDATION] = show(train.store, validation)
+        truths[VALIDATION], views[VALIDATION] = validation, show(train.store, validation)
         if noise is not None:
             truths[BEFORE_NOISE], views[BEFORE_NOISE] = noise.clean.take(held_out), views[VALIDATION]
 
@@ -166,7 +163,6 @@ def run_on(
         processes.wait()  # until the first has written what all computed
         return this
 
-    record = label_record(given, prepared, noise, own, known)
     course = [*prepared.history, *history]
     facts = {
         "settings": in_use(config.method, config.settings),
@@ -184,7 +180,6 @@ def run_on(
     }
 
     def save_model(result: Result) -> None:
-        counts = {"train": len(given), **{name: len(truth) for name, truth in truths.items()}}
         model.save(
             this.directory / "model",
             method.deployed(networks),
@@ -195,14 +190,14 @@ def run_on(
             colour=images.colour,
             exclusive=given.exclusive,
             converts=kept_as.converted,
-            **card.facts_of(config, counts),
+            **card.facts_of(config, result.images),
         )
         log_history(this.directory, course, loggers)
 
     write_run(
         this,
         config,
-        record,
+        label_record(given, prepared, noise, own, known),
         train.store,
         facts,
         runs.environment(device_name(fabric), started),
@@ -250,9 +245,7 @@ def data_of(config: Config) -> runs.Data:
     return state_of(with_decided(config, tables, read_decided(config, tables["train"][0])))
 
 
-def with_decided(
-    config: Config, tables: Mapping[str, tuple[LabelTable, datasets.Dataset]], decided: Corrections | None
-) -> dict[str, LabelTable]:
+def with_decided(config: Config, tables: Tables, decided: Corrections | None) -> dict[str, LabelTable]:
     """All labels as a run starts from them, with what people decided about the training labels."""
     labels = {name: table for name, (table, _) in tables.items()}
     if decided is not None:

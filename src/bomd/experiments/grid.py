@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-from bomd.experiments.identity import apart, chosen_of, differing, names_of
+from bomd.experiments.identity import chosen_of, differing, names_of
 from bomd.experiments.noise_names import noise_level, noise_name
 from bomd.experiments.recorded import Record
 from bomd.measure.result import HELD_OUT, held_out
@@ -146,69 +145,60 @@ class Grid:
 
 def arrange(
     records: Iterable[Record],
-    methods: Iterable[str] = (),
-    noises: Iterable[str] = (),
-    seeds: Iterable[int] = (),
+    methods: Collection[str] = (),
+    noises: Collection[str] = (),
+    seeds: Collection[int] = (),
     reference: str = BASELINE,
 ) -> list[Grid]:
     """One grid for each set of images; what is asked for here and not in the records counts as missing.
 
     Settings of the data make another grid, those of a method another row, and those of the training another column
-    where a method ran with several; what only differs between methods belongs to them.
-
-    Args:
-        records: The same experiment counts once, the last of it.
-        reference: The method that others are compared with; plain training where it is not there.
+    where a method ran with several; what only differs between methods belongs to them. The same experiment counts
+    once, the last of it. Where nobody ran the reference, plain training takes its place.
     """
-    by_data: dict[str, list[tuple[Record, tuple[dict[str, Any], ...]]]] = {}
+    by_data: dict[str, list[Record]] = {}
     for record in {one.identity: one for one in records}.values():
-        parts = apart(record.written["config"])
-        by_data.setdefault(json.dumps(parts[0], sort_keys=True, default=str), []).append((record, parts))
-    data = {key: same[0][1][0] for key, same in by_data.items()}
+        by_data.setdefault(json.dumps(record.parts[0], sort_keys=True, default=str), []).append(record)
+    data = {key: same[0].parts[0] for key, same in by_data.items()}
     titles: dict[str, str] = {}
     for name in {settings["name"] for settings in data.values()}:  # where names clash, what differs is added
         keys = [key for key, settings in data.items() if settings["name"] == name]
         titles |= zip(keys, names_of(str(name), [data[key] for key in keys]), strict=True)
-    asked = (tuple(methods), tuple(noises), tuple(seeds))
-    return [_grid(titles[key], same, asked, reference) for key, same in by_data.items()]
+    return [_grid(titles[key], same, methods, noises, seeds, reference) for key, same in by_data.items()]
 
 
 def _grid(
     name: str,
-    found: Sequence[tuple[Record, tuple[dict[str, Any], ...]]],
-    asked: tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...]],
+    found: Sequence[Record],
+    methods: Collection[str],
+    noises: Collection[str],
+    seeds: Collection[int],
     reference: str,
 ) -> Grid:
-    by_method: dict[str, list[tuple[Record, tuple[dict[str, Any], ...]]]] = {}
-    for record, parts in found:
-        by_method.setdefault(record.config.method, []).append((record, parts))
-    varied = dict.fromkeys(
-        key for same in by_method.values() for key in differing([training for _, (_, training, _) in same])
-    )
+    by_method: dict[str, list[Record]] = {}
+    for run in found:
+        by_method.setdefault(run.config.method, []).append(run)
+    varied = dict.fromkeys(key for same in by_method.values() for key in differing([run.parts[1] for run in same]))
     members: dict[tuple[str, str], list[Record]] = {}
     for method, same in by_method.items():
-        labels = names_of(method, [own for _, (_, _, own) in same])
-        for label, (record, (_, training, _)) in zip(labels, same, strict=True):
-            noise = ", ".join([noise_name(record.config.noise), *chosen_of(training, list(varied))])
-            members.setdefault((label, noise), []).append(record)
+        for label, run in zip(names_of(method, [run.parts[2] for run in same]), same, strict=True):
+            noise = ", ".join([noise_name(run.config.noise), *chosen_of(run.parts[1], list(varied))])
+            members.setdefault((label, noise), []).append(run)
     levels = {noise: noise_level(runs[0].config.noise) for (_, noise), runs in members.items()}
-    noises = tuple(dict.fromkeys([*asked[1], *sorted(levels, key=lambda noise: (levels[noise], noise))]))
     groups = {}
     for (label, noise), runs in members.items():
         experiment = f"{name}, {noise}" if len(levels) > 1 else name
         groups[label, noise] = Group(experiment, noise, label, tuple(sorted(runs, key=lambda run: run.seed)))
-    rows = {method: [method] for method in asked[0]} | {
+    rows = {method: [method] for method in methods} | {
         method: list(dict.fromkeys(group.label for group in groups.values() if group.method == method))
         for method in by_method
     }
-    tests = dict.fromkeys(test for record, _ in found for test in record.result.tests)
-    known = [method for method in (reference, BASELINE) if method in by_method]
     return Grid(
         name,
         tuple(label for labels in rows.values() for label in labels),
-        noises,
-        tuple(sorted(tests, key=held_out)),
-        tuple(sorted({*asked[2], *(record.seed for record, _ in found)})),
+        tuple(dict.fromkeys([*noises, *sorted(levels, key=lambda noise: (levels[noise], noise))])),
+        tuple(sorted(dict.fromkeys(test for run in found for test in run.result.tests), key=held_out)),
+        tuple(sorted({*seeds, *(run.seed for run in found)})),
         groups,
-        known[0] if known else None,
+        next((method for method in (reference, BASELINE) if method in by_method), None),
     )

@@ -38,11 +38,6 @@ class Row:
     failed: dict[int, str] = field(default_factory=dict)
     changed: float = 0.0
 
-    @property
-    def auc(self) -> str:
-        sample = Sample.of(list(self.scores.values()))
-        return show(sample) if sample else ""
-
 
 class Board:
     """All runs of a benchmark and what became of them so far."""
@@ -111,8 +106,9 @@ class Board:
             # Copies, since the table is drawn in a thread of its own while runs end.
             since = list(row.running.items())
             running = ", ".join(f"seed {seed} {show_seconds(now - at)}" for seed, at in since)
-            failed = ", ".join(map(str, list(row.failed)))
-            cells = [row.method, row.cell, f"{len(row.scores)} of {len(row.seeds)}", running, failed, row.auc]
+            failed, score = ", ".join(map(str, list(row.failed))), Sample.of(list(row.scores.values()))
+            auc = show(score) if score else ""
+            cells = [row.method, row.cell, f"{len(row.scores)} of {len(row.seeds)}", running, failed, auc]
             table.add_row(*map(Text, cells), style="red" if row.failed else None)
         if len(rows) > room:
             table.caption = f"{len(rows) - room} more rows do not fit"

@@ -30,8 +30,7 @@ class Source:
 def how_to_keep(config: Config, tables: Mapping[str, tuple[LabelTable, Dataset]]) -> Keeping:
     """One answer for all sets, by the one called "train"; only folders can be in colour, unless the recipe says so.
 
-    Raises:
-        InputError: The backbone sees grey images only, or a test set is of another kind than the training set.
+    A backbone that sees grey images only is refused, and a test set of another kind than the training set.
     """
     looked_at = {
         name: table if dataset.any_images else replace(table, paths=None) for name, (table, dataset) in tables.items()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bomd.errors import InputError
-from bomd.experiments.identity import identity, without_folder
+from bomd.experiments.identity import apart, identity, without_folder
 from bomd.files import locked, read_text, write_text
 from bomd.measure.result import Result
 from bomd.runs import Run
@@ -96,6 +96,11 @@ class Record:
     @cached_property
     def environment(self) -> Environment:
         return read_as(Environment, self.written["environment"], self._part("environment"))
+
+    @cached_property
+    def parts(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """The decisive settings of the data, of the training, and of the method."""
+        return apart(self.written["config"])
 
     @cached_property
     def identity(self) -> str:

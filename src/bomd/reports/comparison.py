@@ -42,20 +42,6 @@ def markdown(grid: Grid) -> str:
     return "\n".join(parts)
 
 
-def better(grid: Grid, test: str, method: str, sign: int = 1) -> dict[str, list[str]]:
-    """Which methods are surely better than another over seeds, or with -1 worse, and at which noise.
-
-    Every page, HTML or Markdown, goes by this.
-    """
-    places: dict[str, list[str]] = {}
-    for label in sorted(grid.methods):
-        for noise in grid.noises:
-            group = grid.groups.get((label, noise))
-            if group is not None and grid.verdict(group, method, test) == sign:
-                places.setdefault(label, []).append(noise)
-    return places
-
-
 def score_cell(grid: Grid, label: str, noise: str, test: str) -> Mean:
     """Mean AUC over seeds, or that it is missing; the interval of a single run would be no spread over seeds."""
     sample = grid.score(label, noise, test)
@@ -102,13 +88,17 @@ def _tests(grid: Grid, group: Group | None, test: str) -> tuple[float | None, fl
 
 
 def verdicts(grid: Grid, test: str, method: str) -> list[str]:
-    """Which methods are surely better than another over seeds, and which worse, as two sentences."""
-    sentences = []
-    for word, sign in (("Better", 1), ("Worse", -1)):
-        places = better(grid, test, method, sign)
-        named = "; ".join(f"{label} at {', '.join(noises)}" for label, noises in places.items())
-        sentences.append(f"{word} than {method} over seeds, by Welch's p < {SURE:g}: {named or 'none'}.")
-    return sentences
+    """Which methods are surely better than another over seeds, and which worse, as two sentences for every page."""
+    found: dict[int, dict[str, list[str]]] = {1: {}, -1: {}, 0: {}}
+    for label, noise in [(label, noise) for label in sorted(grid.methods) for noise in grid.noises]:
+        group = grid.groups.get((label, noise))
+        if group is not None:
+            found[grid.verdict(group, method, test)].setdefault(label, []).append(noise)
+    told = [[f"{label} at {', '.join(noises)}" for label, noises in found[sign].items()] for sign in (1, -1)]
+    return [
+        f"{word} than {method} over seeds, by Welch's p < {SURE:g}: {'; '.join(named) or 'none'}."
+        for word, named in zip(("Better", "Worse"), told, strict=True)
+    ]
 
 
 def _verdicts(grid: Grid, test: str) -> str:
