@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bomd.data.store import Store
 from bomd.data.wanted import file_state
 from bomd.errors import InputError
+from bomd.experiments.identity import flatten
 from bomd.experiments.packing import Source
 from bomd.files import fingerprint
 from bomd.methods import METHODS
@@ -46,9 +47,7 @@ def without_shared_patients(
 ) -> LabelTable:
     """The training labels without patients of a test set, who are the same under whatever spelling of a folder.
 
-    Args:
-        sources: What the recipe says of each set, and of the training set under "train".
-        drop: Leave shared patients out of training instead of refusing them.
+    `sources` is what the recipe says of each set; without `drop` shared patients are refused.
     """
     for name, test in tests.items():
         shared = np.isin(_people(train, sources["train"]), _people(test, sources[name]))
@@ -92,7 +91,7 @@ def _leave_out(train: LabelTable, shared: NDArray[np.bool_], drop: bool, problem
 def _people(table: LabelTable, source: Mapping[str, Any]) -> Text:
     """(N) patients with the real folder before their names, where a set names them by its folder."""
     people = table.groups.copy()
-    for root in set(_roots(source)):
+    for root in {str(value) for key, value in flatten(source).items() if key.rpartition(".")[2] == "root"}:
         real = f"{os.path.realpath(root)}:"
         named = np.char.startswith(people, f"{root}:")
         if named.any() and real != f"{root}:":
@@ -100,15 +99,6 @@ def _people(table: LabelTable, source: Mapping[str, Any]) -> Text:
             people[named] = [f"{real}{name.removeprefix(f'{root}:')}" for name in people[named]]
             people = people.astype(np.str_)
     return people
-
-
-def _roots(source: Mapping[str, Any]) -> Iterator[str]:
-    """Every folder that a set or its parts name."""
-    for key, value in source.items():
-        if key == "root":
-            yield str(value)
-        elif isinstance(value, Mapping):
-            yield from _roots(value)
 
 
 def _real_files(paths: Text) -> Text:

@@ -85,9 +85,7 @@ def evaluate(
 ) -> Result:
     """Score every test set, and, where the method flagged or noise was added on purpose, flags and labels.
 
-    Args:
-        space: The descriptors that new labels come from, to judge distances and votes.
-        seed: Of the sample of images whose neighbours are asked.
+    Distances and votes are judged by the descriptors that new labels come from.
     """
     flags, votes = record.flags, None
     if space is not None and record.clean is not None and record.exposed is not None:
