@@ -137,14 +137,25 @@ def label_record(
     given: LabelTable,
     prepared: Prepared,
     noise: NoisyLabels | None,
-    classifier: NDArray[np.float32] | None = None,
+    classifier: NDArray[np.float32],
     known: Known | None = None,
 ) -> LabelRecord:
-    """Gather what a method found out about the training labels."""
+    """Gather what a method found out about the training labels.
+
+    The one opinion of a run is the method's own, else one by its scores, else one by its classifier.
+    """
+    from bomd.clean.opinion import form_opinion
+
+    opinion = prepared.opinion
+    if opinion is None:
+        opinion = form_opinion(classifier if prepared.scores is None else prepared.scores, given, known=known)[0]
+        if prepared.scores is None:
+            reason = "Labels are judged by the classifier that learnt them, which doubts too few of them."
+            opinion = replace(opinion, reasons=(reason, *opinion.reasons))
     return LabelRecord(
         given=given,
         targets=given.replace(np.clip(prepared.targets, 0, 1)),
-        opinion=opinion_of(given, prepared.opinion, prepared.scores, classifier, known),
+        opinion=opinion,
         clean=None if noise is None else noise.clean.select(given.ids),
         exposed=None if noise is None else noise.exposed[rows_of(noise.clean.ids, given.ids)],
         flags=prepared.flags,
@@ -152,34 +163,6 @@ def label_record(
         scores=prepared.scores,
         classifier=classifier,
     )
-
-
-def opinion_of(
-    given: LabelTable,
-    own: Opinion | None = None,
-    scores: NDArray[Any] | None = None,
-    classifier: NDArray[Any] | None = None,
-    known: Known | None = None,
-) -> Opinion:
-    """The one opinion of a run: the method's own, else one by its scores, else one by its classifier.
-
-    `known` are rates of false alarms and misses that somebody measured.
-    """
-    if own is not None:
-        return own
-    from bomd.clean.opinion import form_opinion, rank_by
-
-    if scores is not None:
-        return form_opinion(scores, given, known=known)[0]
-    if classifier is not None:
-        formed = form_opinion(classifier, given, known=known)[0]
-        reason = "Labels are judged by the classifier that learnt them, which doubts too few of them."
-        return replace(formed, reasons=(reason, *formed.reasons))
-    hard = np.where(np.isnan(given.values), np.nan, given.values >= 0.5).astype(np.float32)
-    nothing, nobody = np.zeros(len(given), np.float32), np.zeros(len(given.classes), np.bool_)
-    unjudged = np.full(hard.shape, np.nan, np.float32)
-    reasons = ("Nothing judged these labels, so nothing is proposed.",)
-    return Opinion(given.ids, unjudged, hard, nothing, rank_by(nothing), nobody, reasons)
 
 
 def load_record(directory: Path) -> LabelRecord:

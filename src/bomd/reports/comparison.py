@@ -59,8 +59,8 @@ def _entry(grid: Grid, label: str, noise: str, test: str) -> dict[str, Any]:
         "method": label,
         "seeds": sample.count if sample else 0,
         "missing_seeds": " ".join(map(str, grid.missing(label, noise))),
-        "mean_auc": _rounded(sample and sample.mean, 4),
-        "std": _rounded(sample and sample.std, 4),
+        "mean_auc": _rounded(sample.mean if sample else None, 4),
+        "std": _rounded(sample.std if sample else None, 4),
         "z_test_p": _significant(z),
         "welch_p": _significant(welch),
         "seconds": _rounded(_mean(records, "seconds"), 1),
@@ -80,8 +80,8 @@ def _p_values(grid: Grid, label: str, noise: str, test: str) -> str:
 
 def _tests(grid: Grid, group: Group | None, test: str) -> tuple[float | None, float | None]:
     """The p of both tests of the reference against a group; None where they cannot be computed."""
-    other = group and grid.opposite(group, grid.reference)
-    reference, sample = other and other.score(test), group and group.score(test)
+    other = grid.opposite(group, grid.reference) if group else None
+    reference, sample = (one.score(test) if one else None for one in (other, group))
     if reference is None or sample is None:
         return None, None
     return z_test(reference, sample), welch_test(reference, sample)

@@ -257,10 +257,10 @@ def _axes(
         yield axes
 
 
-def _svg(axes: Axes, title: str, description: str = "") -> Markup:
+def _svg(axes: Any, title: str, description: str = "") -> Markup:
     """The drawing as one `<svg>` element with the page's colours and font; the words are for those who cannot see."""
     stream = io.StringIO()
-    axes.get_figure().savefig(stream, format="svg", transparent=True, metadata={"Date": None})
+    axes.figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     drawing = stream.getvalue()
     drawing = drawing[drawing.index("<svg") :]
     drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)

@@ -233,8 +233,8 @@ def _interval(pairs: Sequence[tuple[Record, Record]], test: str, draws: int) -> 
     if not alike(loaded[0][1][0]):
         return None
     same = [pair for pair in loaded if all(alike(truth) for truth, _ in pair)]  # held-out patients differ by seed
-    sides = [[pair[side][1] for pair in same] for side in (0, 1)]
-    found = paired.over_seeds(first, *sides, draws, minimum_positives=pairs[0][0].config.minimum_positives)
+    ones, others = ([pair[side][1] for pair in same] for side in (0, 1))
+    found = paired.over_seeds(first, ones, others, draws, minimum_positives=pairs[0][0].config.minimum_positives)
     return None if found is None else (found.low, found.high)
 
 

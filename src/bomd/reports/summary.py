@@ -80,7 +80,7 @@ def summary_table(runs: Sequence[Run]) -> Table:
         cells += [show(group.score(test, "accuracy")) for test in right] + [show(group.flagged, percent=True)]
         cells += [show(group.detection.get("auroc"))] * detected
         cells += [f"{show(before)} → {show(after)}" if before and after else UNDEFINED] * relabelled
-        cells.append(show_seconds(group.seconds and group.seconds.mean))
+        cells.append(show_seconds(group.seconds.mean if group.seconds else None))
         # The spread goes below its number, so that the table fits a terminal of 80 columns.
         table.add_row(*(Text(re.sub(r" (?=[±(→])", "\n", cell)) for cell in cells))
     return table
