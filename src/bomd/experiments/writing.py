@@ -14,15 +14,8 @@ from bomd.data.store import Store
 from bomd.experiments.records import REVIEWED, SUSPECTS, LabelRecord, choose_examples, save_predictions
 from bomd.files import write_json
 from bomd.learn.learner import History
+from bomd.measure import quality
 from bomd.measure.metrics import classification
-from bomd.measure.quality import (
-    Detection,
-    clean_set_composition,
-    detection,
-    histogram_distance,
-    label_auc,
-    label_histogram,
-)
 from bomd.measure.result import Flagged, Labels, LabelSums, Result
 from bomd.measure.space import measure_space, save_sample
 from bomd.measure.votes import judge_votes
@@ -96,7 +89,7 @@ def evaluate(
             for name, truth in truths.items()
         },
         flagged=None if flags is None else Flagged(int(flags.noisy.sum()), len(flags)),
-        composition=None if flags is None else clean_set_composition(flags, record.given),
+        composition=None if flags is None else quality.clean_set_composition(flags, record.given),
         detection=_detection(record),
         labels=_labels(record),
         votes=votes,
@@ -104,11 +97,11 @@ def evaluate(
     )
 
 
-def _detection(record: LabelRecord) -> Detection | None:
+def _detection(record: LabelRecord) -> quality.Detection | None:
     if record.clean is None or record.flags is None:
         return None
     changed = ~np.isnan(record.clean.values) & (record.given.values != record.clean.values)
-    return detection(record.flags, changed, record.given, rows=record.exposed)
+    return quality.detection(record.flags, changed, record.given, rows=record.exposed)
 
 
 def _labels(record: LabelRecord) -> Labels | None:
@@ -116,11 +109,12 @@ def _labels(record: LabelRecord) -> Labels | None:
     if record.clean is None or record.exposed is None:
         return None
     clean, given, targets = (table.take(record.exposed) for table in (record.clean, record.given, record.targets))
-    sums = [*(label_histogram(table) for table in (clean, given, targets)), label_histogram(targets, threshold=0.5)]
+    sums = [quality.label_histogram(table) for table in (clean, given, targets)]
+    sums.append(quality.label_histogram(targets, threshold=0.5))
     return Labels(
-        **vars(label_auc(clean, given, targets)),
-        distance_before=histogram_distance(sums[0], sums[1]),
-        distance_after=histogram_distance(sums[0], sums[2]),
+        **vars(quality.label_auc(clean, given, targets)),
+        distance_before=quality.histogram_distance(sums[0], sums[1]),
+        distance_after=quality.histogram_distance(sums[0], sums[2]),
         histograms=tuple(
             LabelSums(name, *(float(values[column]) for values in sums)) for column, name in enumerate(clean.classes)
         ),

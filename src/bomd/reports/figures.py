@@ -232,11 +232,7 @@ def _axes(
 ) -> Iterator[Axes]:
     """A figure with one pair of axes, placed by hand: measuring every text would take longer than all the rest.
 
-    Args:
-        salt: Makes the ids in it.
-        across: What is along the axis below; `up` what is along the other one.
-        names: Of the classes, written left of the axes.
-        below: Inches for the ticks and the name of the axis.
+    `salt` makes the ids in it, `names` of classes are left of the axes, and `below` are inches for what is below them.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure

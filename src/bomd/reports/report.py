@@ -93,13 +93,8 @@ class _Part:
         return f"{self.data}{self.group.label}" + (f", {self.group.noise}" if len(self.grid.noises) > 1 else "")
 
     @property
-    def seed(self) -> int:
-        """Of the run that stands for all."""
-        return self.group.first.seed
-
-    @property
     def directory(self) -> Path:
-        """Of the same run."""
+        """Of the run that stands for all."""
         return self.group.first.directory or Path()
 
     @cached_property
