@@ -27,8 +27,9 @@ from typing import Any
 
 import numpy as np
 
+from bomd.clean.opinion import form_opinion
 from bomd.data.wanted import FORMAT
-from bomd.experiments.records import LabelRecord, opinion_of
+from bomd.experiments.records import LabelRecord
 from bomd.files import write_arrays, write_json, write_text
 from bomd.review.decisions import FILE, read_events
 from bomd.review.guard import COOKIE, room_and_ticket
@@ -54,7 +55,7 @@ def build(directory: Path, count: int, seed: int = 0) -> None:
     LabelRecord(
         given=given,
         targets=given,
-        opinion=opinion_of(given, scores=scores),
+        opinion=form_opinion(scores, given)[0],
         flags=flags,
         neighbours=random.integers(0, count, (count, NEIGHBOURS)),
         scores=scores,

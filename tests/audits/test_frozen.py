@@ -18,7 +18,7 @@ from bomd.audits.audit import audit
 from bomd.audits.found import Audit
 from bomd.audits.frozen import plan_frozen
 from bomd.cli import main
-from bomd.experiments.experiment import Source
+from bomd.experiments.packing import Source
 from bomd.files import read_json
 from bomd.models.model import load
 from bomd.networks.backbone import Network

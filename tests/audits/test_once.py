@@ -176,5 +176,5 @@ def test_retraining_hands_on_what_the_audit_had(place: Path, counted: Callable[.
     assert sorted([*after.ids, *held_out.ids]) == sorted(given.ids)
     (own,) = [table.select(given.ids[3:4]).values[0] for table in (after, held_out) if "i3.png" in table.ids]
     assert own.tolist() == list(flipped)
-    assert any("3 labels of 1 images are as people decided" in note for note in done.run.result()["notes"])
+    assert any("3 labels of 1 image are as people decided" in note for note in done.run.result()["notes"])
     assert retrain(found.directory).run.directory == done.run.directory

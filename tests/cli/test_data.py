@@ -15,7 +15,8 @@ from bomd.cli import main
 from bomd.config import parse
 from bomd.data.datasets import DATASETS
 from bomd.data.store import open_store
-from bomd.experiments.experiment import pack_images, read_labels
+from bomd.experiments.experiment import read_labels
+from bomd.experiments.packing import pack_images
 from bomd.methods import METHODS
 from bomd.runs import Stages
 
@@ -202,7 +203,7 @@ class TestPrepare:
         assert bomd(*command, "--skip-broken") == 0
         shown = capsys.readouterr().out
         assert "train: 1 images" in shown
-        assert "1 unreadable images were left out, such as b" in shown
+        assert "1 unreadable image was left out, such as b" in shown
 
     def test_generated_images_need_no_folder(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert bomd("prepare", "phantom", "--size", "16", "--set", "count=5", "-o", tmp_path) == 0

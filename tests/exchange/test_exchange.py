@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from bomd import exchange
+from bomd.clean.opinion import form_opinion
 from bomd.cli import main
 from bomd.errors import InputError
 from bomd.exchange import EXCHANGES, documents, table
 from bomd.exchange.judgement import Judgement, file_of, from_lists, soundness
-from bomd.experiments.records import LabelRecord, opinion_of
+from bomd.experiments.records import LabelRecord
 from bomd.files import write_json
 from bomd.tables import LabelTable
 
@@ -296,7 +297,7 @@ class TestCommand:
         folder = tmp_path / "run"
         assert judgement.proposed is not None
         write_json(folder / "config.json", {"format": 1, "config": {}})
-        opinion = opinion_of(judgement.given, scores=np.arange(20.0).reshape(5, 4))
+        opinion = form_opinion(np.arange(20.0).reshape(5, 4), judgement.given)[0]
         LabelRecord(judgement.given, judgement.proposed, opinion).save(folder / "labels.npz")
         return folder
 
@@ -344,7 +345,8 @@ class TestCommand:
         assert judgement.given.patients is not None
         assert judgement.proposed is not None
         longer = replace(judgement.given, patients=np.char.add("/home/jane/tables:", judgement.given.patients))
-        LabelRecord(longer, judgement.proposed, opinion_of(longer)).save(run / "labels.npz")
+        opinion = form_opinion(np.arange(20.0).reshape(5, 4), longer)[0]
+        LabelRecord(longer, judgement.proposed, opinion).save(run / "labels.npz")
         settings = {"train": {"dataset": "folder", "root": "/home/jane/tables"}}
         write_json(run / "config.json", {"format": 1, "config": settings})
         write_json(run / "result.json", {})

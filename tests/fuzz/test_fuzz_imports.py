@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from bomd import exchange
+from bomd.clean.opinion import form_opinion
 from bomd.exchange.judgement import Doubts, Judgement
-from bomd.experiments.records import LabelRecord, opinion_of
+from bomd.experiments.records import LabelRecord
 from bomd.files import write_json
 from bomd.tables import LabelTable
 
@@ -49,7 +50,7 @@ def sound(form: str, judgement: Judgement, folder: Path, monkeypatch: pytest.Mon
     if form == "run":
         write_json(file.parent / "config.json", {"format": 1, "config": {}})
         assert judgement.proposed is not None
-        LabelRecord(judgement.given, judgement.proposed, opinion_of(judgement.given, scores=SCORES)).save(file)
+        LabelRecord(judgement.given, judgement.proposed, form_opinion(SCORES, judgement.given)[0]).save(file)
     else:
         exchange.write(judgement, file.parent if form == "fiftyone" else file, form)
     return file

@@ -67,7 +67,7 @@ def test_weighted_scores_equal_scikit_learn_on_repeated_rows(seed):
     """Every draw scored the slow way: rows repeated as often as their patient was drawn."""
     truth, predicted = random_case(seed, N=80, patients=30)
     labels, scores = truth.values, predicted.values
-    for _, weights in metrics._patient_draws(truth.groups, 20, seed):
+    for _, weights in metrics.patient_draws(truth.groups, 20, seed):
         for patient in np.unique(truth.groups):  # whole patients are drawn, as many as there are
             assert (np.ptp(weights[:, truth.groups == patient], axis=1) == 0).all()
         first = [np.flatnonzero(truth.groups == patient)[0] for patient in np.unique(truth.groups)]
@@ -286,7 +286,7 @@ def test_what_is_left_in_the_clean_set():
 def test_a_mean_over_findings_leaves_out_those_without_a_score() -> None:
     """Of three draws the first has one finding that counts, the second two, the third none."""
     scores = np.asarray([[0.8, 0.6, np.nan], [np.nan, 0.9, np.nan]])
-    assert metrics._column_means(scores) == pytest.approx([0.8, 0.75, np.nan], nan_ok=True)
+    assert metrics.mean_of_known(scores) == pytest.approx([0.8, 0.75, np.nan], nan_ok=True)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), min_size=1, max_size=12))

@@ -27,7 +27,7 @@ from bomd.learn.engine import fit, make_fabric, predict
 from bomd.methods.base import Context, Prepared
 from bomd.methods.bomd import Bomd, outvoted
 from bomd.methods.nvum import Nvum
-from bomd.reports.gallery import pages
+from bomd.reports.gallery import read_pages
 from bomd.runs import Stages
 from bomd.seeds import derive
 from bomd.tables import LabelTable
@@ -131,10 +131,11 @@ class TestNeighboursOfSuspects:
     def test_records_and_pages_show_every_voter(self, bench: Bench, stage: Stage, tmp_path: Path) -> None:
         prepared = bench.prepare(stage)
         assert prepared.neighbours is not None
-        label_record(bench.table, prepared, None).save(tmp_path / "labels.npz")
+        label_record(bench.table, prepared, None, prepared.targets).save(tmp_path / "labels.npz")
         record = LabelRecord.load(tmp_path / "labels.npz")
         examples = choose_examples(record, bench.store, seed=0)
-        cards = [card for kind in pages(record, examples, most=12) for card in kind["cards"]]
+        examples.save(tmp_path / "examples.npz")
+        cards = [card for kind in read_pages(tmp_path, record, most=12) for card in kind["cards"]]
         assert len(cards) == len(examples.flagged) > 0
         for card, row in zip(cards, examples.flagged, strict=True):
             voters = bench.table.ids[prepared.neighbours.indices[row, :5]].tolist()

@@ -23,7 +23,6 @@ from bomd.clean.opinion import decide
 from bomd.clean.posterior import Posterior
 from bomd.data.store import Store
 from bomd.errors import InputError
-from bomd.experiments.evaluate import evaluate
 from bomd.experiments.grid import Group
 from bomd.experiments.records import (
     REVIEWED,
@@ -33,6 +32,7 @@ from bomd.experiments.records import (
     load_predictions,
     save_predictions,
 )
+from bomd.experiments.writing import evaluate
 from bomd.files import fingerprint, write_json
 from bomd.measure import paired
 from bomd.reports import figures, gallery, noise_curves, report

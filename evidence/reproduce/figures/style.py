@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bomd.measure.significance import Sample
-from bomd.reports.palette import OWN, PALETTE
+from bomd.reports.figures import OWN, PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

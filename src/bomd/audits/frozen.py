@@ -19,7 +19,7 @@ from bomd.audits.choose import show_time
 from bomd.config import DeviceSettings
 from bomd.data.batches import Images, normalise
 from bomd.errors import InputError
-from bomd.experiments.experiment import Source
+from bomd.experiments.packing import Source
 from bomd.files import fingerprint, mapped_array, read_array, write_array
 from bomd.learn.learner import prepare
 from bomd.networks.architectures import describe

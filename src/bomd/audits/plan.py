@@ -24,6 +24,7 @@ from bomd.data.one_label import Labels, with_kind
 from bomd.data.verify import verify_tables
 from bomd.data.wanted import file_state
 from bomd.errors import InputError
+from bomd.experiments.confirmed import decided_note
 from bomd.experiments.one_label import HANDED, ONE_LABEL
 from bomd.files import fingerprint, read_json
 from bomd.pretrain.provide import check_known
@@ -107,7 +108,7 @@ def plan(
         raise InputError(f"{given.name} shows {people} patients: others judge each of them, so {least} are needed.")
     checks = verify_tables({"labels": labels}).checks
     notes += [f"{check.name}: {check.message}" for check in checks if not check.ok]
-    notes += confirmed_note(labels)
+    notes += [] if labels.confirmed is None else [decided_note(labels, so="not questioned")]
     notes += [f"{len(given.missing)} rows have no image and are left out."] if given.missing else []
     notes += [f"{given.repeated} rows repeat an id and are left out."] if given.repeated else []
     state = np.stack(list(file_state(labels).values())[1:], axis=1) if labels.paths is not None else np.asarray([])
@@ -159,14 +160,6 @@ def complete(labels: LabelTable) -> tuple[LabelTable, list[str]]:
         settled = confirmed.all(axis=1) | (confirmed & (labels.values >= 0.5)).any(axis=1)
         confirmed = np.column_stack([confirmed, settled])
     return replace(labels, classes=(*labels.classes, NO_FINDING), values=values, confirmed=confirmed), [note]
-
-
-def confirmed_note(labels: LabelTable) -> list[str]:
-    """How many labels people decided on, if any."""
-    if labels.confirmed is None:
-        return []
-    images = int(labels.confirmed.any(axis=1).sum())
-    return [f"{int(labels.confirmed.sum())} labels of {images} images are as people decided: they are not questioned."]
 
 
 def _check_free(place: Path, table: Any) -> None:

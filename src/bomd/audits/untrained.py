@@ -20,7 +20,7 @@ from bomd.clean.opinion import form_opinion
 from bomd.clean.rates import known_rates
 from bomd.config import Config
 from bomd.data.datasets import DATASETS
-from bomd.experiments.experiment import Source, pack_images, skipped_images
+from bomd.experiments.packing import Source, pack_images, skipped_images
 from bomd.experiments.records import LabelRecord
 from bomd.experiments.writing import write_run
 from bomd.files import mapped_array, read_array, read_arrays, write_array, write_arrays

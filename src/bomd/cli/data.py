@@ -114,7 +114,7 @@ def prepare(
     from bomd.config import Config, ImageSettings
     from bomd.data.shards import Shard, pack_shard
     from bomd.data.shards import join as join_shards
-    from bomd.experiments.experiment import pack_images, skipped_images
+    from bomd.experiments.packing import pack_images, skipped_images
     from bomd.runs import Stages
 
     if join and shard is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,7 +43,6 @@ def run_all(
     Args:
         jobs: Runs at the same time; never more than there are cores.
         results: A file of records to add each run to as soon as it is finished.
-        command: Starts a process that does runs; see `bomd.experiments.workers`.
     """
     from bomd.experiments import experiment  # PyTorch with it, which tables of records can do without
 
@@ -94,10 +93,8 @@ def _states(configs: Sequence[Config]) -> dict[str, runs.Data | None]:
     from bomd.experiments import experiment
 
     states: dict[str, runs.Data | None] = {}
-    for config in configs:
-        if _data_of(config) not in states:
-            try:
-                states[_data_of(config)] = experiment.data_of(config)
-            except InputError:
-                states[_data_of(config)] = None
+    for data, config in {_data_of(config): config for config in reversed(configs)}.items():
+        states[data] = None
+        with suppress(InputError):
+            states[data] = experiment.data_of(config)
     return states

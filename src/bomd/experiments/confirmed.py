@@ -10,6 +10,8 @@ from bomd.data.datasets.corrected import Corrections
 from bomd.methods.base import Prepared
 from bomd.tables import Flags, LabelTable
 
+LEARNT = "learnt in full and never flagged"
+
 
 def after_noise(noisy: LabelTable, before: LabelTable) -> LabelTable:
     """Labels with noise, which spares what people decided about a part of the set, such as one of a mixture."""
@@ -19,14 +21,12 @@ def after_noise(noisy: LabelTable, before: LabelTable) -> LabelTable:
     return replace(noisy, values=values, confirmed=before.confirmed)
 
 
-def decided_note(labels: LabelTable, decided: Corrections | None = None) -> str:
-    """How many labels people decided on, and where that stands, for a reader of the run."""
-    confirmed = np.zeros(0, np.bool_) if labels.confirmed is None else labels.confirmed
-    where = "" if decided is None else f" ({decided.file.name})"
-    return (
-        f"{int(confirmed.sum())} labels of {int(confirmed.any(axis=1).sum())} images are as people decided{where}: "
-        "they are learnt as they are and never flagged."
-    )
+def decided_note(labels: LabelTable, decided: Corrections | None = None, so: str = LEARNT) -> str:
+    """How many labels people decided on, where that stands, and what follows, for a reader of the run."""
+    confirmed = np.zeros((0, 0), np.bool_) if labels.confirmed is None else labels.confirmed
+    count, images = int(confirmed.sum()), int(confirmed.any(axis=1).sum())
+    told = f"{count} label{'s' * (count != 1)} of {images} image{'s' * (images != 1)} {'is' if count == 1 else 'are'}"
+    return f"{told} as people decided{'' if decided is None else f' ({decided.file.name})'}: {so}."
 
 
 def keep_confirmed(prepared: Prepared, given: LabelTable) -> Prepared:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import wraps
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +18,14 @@ from bomd.data.batches import Images
 from bomd.data.colour import Keeping
 from bomd.data.datasets import nih_google
 from bomd.data.datasets.corrected import Corrections, details_beside
-from bomd.data.images import Pixels
 from bomd.data.split import split_by_patient
-from bomd.data.store import Store, pack
+from bomd.data.store import Store
 from bomd.errors import InputError
 from bomd.experiments.confirmed import after_noise, decided_note, keep_confirmed
 from bomd.experiments.inputs import code_of_run, state_of, without_copies, without_shared_patients
-from bomd.experiments.kept import how_to_keep, settings_for
 from bomd.experiments.noise import add_noise, plan_noise
-from bomd.experiments.one_label import check_one_label, of_one_kind, one_label_note
+from bomd.experiments.one_label import Tables, check_one_label, of_one_kind, one_label_note
+from bomd.experiments.packing import how_to_keep, pack_images, skipped_images
 from bomd.experiments.records import label_record
 from bomd.experiments.writing import write_run
 from bomd.learn.engine import History, fit, predict
@@ -41,23 +39,15 @@ from bomd.methods.confirmed import hold_confirmed
 from bomd.methods.describe import in_use
 from bomd.models import card, model
 from bomd.networks.abnormality import share_abnormality
-from bomd.networks.backbone import Network
+from bomd.networks.backbone import Network, for_colour
 from bomd.networks.device import Device, make_fabric
 from bomd.pretrain.provide import beneath, provide
 from bomd.seeds import derive
-from bomd.tables import NO_FINDING, LabelTable, Text
+from bomd.tables import NO_FINDING, LabelTable
 from bomd.typed import arguments
 
 NOBODY_HELD_OUT = 'fit.select = "best" needs held-out patients, and validation is 0: the last epoch was kept.'
 NO_SCORE = 'fit.select = "best": no epoch could be scored on the held-out patients, so the last one was kept.'
-
-
-@dataclass(frozen=True)
-class Source:
-    """Labels with the packed images that they belong to."""
-
-    labels: LabelTable
-    store: Store
 
 
 def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFAULT) -> runs.Run:
@@ -69,7 +59,7 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
 
 def run_on(
     config: Config,
-    tables: Mapping[str, tuple[LabelTable, datasets.Dataset]],
+    tables: Tables,
     decided: Corrections | None = None,
     root: Path = Path("runs"),
     loggers: Sequence[str] = DEFAULT,
@@ -107,20 +97,20 @@ def run_on(
     progress.say(f"{config.method}, seed {config.seed}: {this.directory}")
     for note in (*kept_as.notes, *one_label_note(config, method)):
         progress.say(note)
-    train, remarks = _without_copies(sources.pop("train"), sources, config)
+    train, remarks = without_copies(sources.pop("train"), sources, config.hold_out_test_patients)
+    for remark in remarks:
+        progress.say(f"Note: {remark}")
     noise = add_noise(config, train.labels, stages)
     labels = train.labels if noise is None else after_noise(noise.noisy, train.labels)
     # Decisions come after both: the same noise falls on the same labels and the same patients are held out as in the
     # run that people reviewed, so that neither brings true labels back.
     kept, held_out = split_by_patient(labels, config.validation, derive(config.seed, VALIDATION))
-    notes = []
     if decided is not None:
         labels = decided.over(labels, decided_only=noise is not None)
-    if labels.confirmed is not None:
-        notes.append(decided_note(labels.take(kept), decided))
-        for note in notes:
-            progress.say(note)
     given, validation = labels.take(kept), _certain(labels.take(held_out))
+    notes = [] if labels.confirmed is None else [decided_note(given, decided)]
+    for note in notes:
+        progress.say(note)
 
     def show(store: Store, table: LabelTable) -> Images:
         return Images(store, table.ids, fabric.device, fabric.resident())
@@ -128,21 +118,16 @@ def run_on(
     images = show(train.store, given)
     level = NoiseLevel() if noise is None else NoiseLevel.between(noise.clean.take(kept).values, given.values)
     known = known_rates(config.rates, given.classes)
-    training, about_start = provide(
-        settings_for(config.fit, images.colour), images, fabric, stages, derive(config.seed, "start")
-    )
+    asked = replace(config.fit, backbone=for_colour(config.fit.backbone)) if images.colour else config.fit
+    training, about_start = provide(asked, images, fabric, stages, derive(config.seed, "start"))
     notes += about_start
     context = Context(images, training, fabric, derive(config.seed, "method"), stages, level, known)
     prepared = keep_confirmed(method.prepare(given, context), given)
 
     truths = {name: source.labels for name, source in sources.items()}
-    views = {
-        name: Images(source.store, source.labels.ids, fabric.device, fabric.resident())
-        for name, source in sources.items()
-    }
+    views = {name: show(source.store, source.labels) for name, source in sources.items()}
     if len(validation):
-        truths[VALIDATION] = validation
-        views[VALIDATION] = show(train.store, validation)
+        truths[VALIDATION], views[VALIDATION] = validation, show(train.store, validation)
         if noise is not None:
             truths[BEFORE_NOISE], views[BEFORE_NOISE] = noise.clean.take(held_out), views[VALIDATION]
 
@@ -167,8 +152,10 @@ def run_on(
             what="train classifier",
             validate=(lambda trained: mean_auc(validation, score(VALIDATION, trained))) if len(validation) else None,
         )
-    if config.fit.abnormality:
-        _share_abnormality(method, networks, images, given.classes, config.fit.abnormality)
+    if config.fit.abnormality:  # "No Finding" is folded into the findings of every network that predicts
+        for network in method.deployed(networks):
+            logits = predict(method, [network], images, score=lambda own, pixels: own[0](pixels))
+            share_abnormality(network, logits, given.classes.index(NO_FINDING), config.fit.abnormality)
     predictions = {name: score(name, networks) for name in truths}
     own = predict(method, networks, images).numpy()
     truths = {name: truth.align(predictions[name].classes) for name, truth in truths.items()}
@@ -176,7 +163,6 @@ def run_on(
         processes.wait()  # until the first has written what all computed
         return this
 
-    record = label_record(given, prepared, noise, own, known)
     course = [*prepared.history, *history]
     facts = {
         "settings": in_use(config.method, config.settings),
@@ -194,7 +180,6 @@ def run_on(
     }
 
     def save_model(result: Result) -> None:
-        counts = {"train": len(given), **{name: len(truth) for name, truth in truths.items()}}
         model.save(
             this.directory / "model",
             method.deployed(networks),
@@ -205,14 +190,14 @@ def run_on(
             colour=images.colour,
             exclusive=given.exclusive,
             converts=kept_as.converted,
-            **card.facts_of(config, counts),
+            **card.facts_of(config, result.images),
         )
         log_history(this.directory, course, loggers)
 
     write_run(
         this,
         config,
-        record,
+        label_record(given, prepared, noise, own, known),
         train.store,
         facts,
         runs.environment(device_name(fabric), started),
@@ -224,15 +209,6 @@ def run_on(
     )
     processes.wait()
     return this
-
-
-def _share_abnormality(
-    method: Method, networks: Sequence[Network], images: Images, classes: Sequence[str], share: float
-) -> None:
-    """Fold "No Finding" into the findings of every network that predicts."""
-    for network in method.deployed(networks):
-        logits = predict(method, [network], images, score=lambda own, pixels: own[0](pixels))
-        share_abnormality(network, logits, classes.index(NO_FINDING), share)
 
 
 def make_method(config: Config) -> Method:
@@ -256,9 +232,8 @@ def read_labels(config: Config) -> dict[str, tuple[LabelTable, datasets.Dataset]
     for name, (table, _) in tables.items():
         if not len(table):
             raise InputError(f"{name}: no image is left after the dataset's filters.")
-    labels = {name: table for name, (table, _) in tables.items()}
     train, dataset = tables["train"]
-    tests = {name: labels[name] for name in config.test}
+    tests = {name: tables[name][0] for name in config.test}
     sources = {"train": config.train, **config.test}
     train = without_shared_patients(train, tests, sources, config.hold_out_test_patients)
     return {**tables, "train": (train, dataset)}
@@ -270,23 +245,12 @@ def data_of(config: Config) -> runs.Data:
     return state_of(with_decided(config, tables, read_decided(config, tables["train"][0])))
 
 
-def with_decided(
-    config: Config, tables: Mapping[str, tuple[LabelTable, datasets.Dataset]], decided: Corrections | None
-) -> dict[str, LabelTable]:
+def with_decided(config: Config, tables: Tables, decided: Corrections | None) -> dict[str, LabelTable]:
     """All labels as a run starts from them, with what people decided about the training labels."""
     labels = {name: table for name, (table, _) in tables.items()}
     if decided is not None:
         labels["train"] = decided.over(labels["train"], decided_only=bool(config.noise))
     return labels
-
-
-def _without_copies(train: Source, tests: Mapping[str, Source], config: Config) -> tuple[Source, list[str]]:
-    """The training images without pictures that a test set has, and remarks for the reader."""
-    pairs = {name: (test.labels, test.store) for name, test in tests.items()}
-    labels, remarks = without_copies(train.labels, train.store, pairs, config.hold_out_test_patients)
-    for remark in remarks:
-        progress.say(f"Note: {remark}")
-    return Source(labels, train.store), remarks
 
 
 def read_decided(config: Config, train: LabelTable) -> Corrections | None:
@@ -338,50 +302,6 @@ def selection_notes(config: Config, history: History) -> list[str]:
     if config.fit.select != "best" or any(epoch.get("validation") is not None for epoch in history):
         return []
     return [NO_SCORE if config.validation else NOBODY_HELD_OUT]
-
-
-def pack_images(
-    table: LabelTable,
-    dataset: datasets.Dataset,
-    config: Config,
-    stages: runs.Stages,
-    device: torch.device,
-    kept_as: Keeping | None = None,
-    way: Callable[..., Store] | None = None,
-) -> Source:
-    """Decode every image once; the store is shared by all runs that use the same images at the same size.
-
-    Args:
-        kept_as: In grey or colour; by default what suits this table.
-        way: Packs a share of the images, or joins such shares; by default all are packed.
-    """
-    draw = dataset.render
-    kept_as = how_to_keep(config, {"train": (table, dataset)}) if kept_as is None else kept_as
-    kind = (config.images.size, "colour") if kept_as.colour else (config.images.size,)
-    if draw is not None:
-
-        @wraps(draw)
-        def render(ids: Text, size: int) -> Pixels:
-            return np.asarray(draw(ids, size, device=device).cpu().numpy())
-
-    store = (way or pack)(
-        table,
-        stages.directory("images", table.ids, table.paths, *kind),
-        config.images.size,
-        render=None if draw is None else render,
-        skip_broken=config.images.skip_broken,
-        colour=kept_as.colour,
-    )
-    return Source(table if len(store) == len(table) else table.select(store.ids), store)
-
-
-def skipped_images(sources: Mapping[str, Source]) -> list[str]:
-    """One note for each set that lost unreadable images."""
-    return [
-        f"{name}: {len(source.store.broken)} unreadable images were left out, such as {source.store.broken[0]['id']}."
-        for name, source in sources.items()
-        if source.store.broken
-    ]
 
 
 def _certain(table: LabelTable) -> LabelTable:

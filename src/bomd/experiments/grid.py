@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-from bomd.experiments.identity import apart, chosen_of, differing, names_of
+from bomd.experiments.identity import chosen_of, differing, names_of
 from bomd.experiments.noise_names import noise_level, noise_name
 from bomd.experiments.recorded import Record
 from bomd.measure.result import HELD_OUT, held_out
@@ -21,19 +20,12 @@ BASELINE = "bce"  # plain training, which every other method must beat
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Runs that differ in nothing but seeds; what it measures is over these.
+    """Runs that differ in nothing but seeds; what it measures is over these."""
 
-    Attributes:
-        experiment: Data and noise in one name; only groups that share it may be compared.
-        noise: What was done to the labels, and settings of the training where a method ran with several.
-        label: Name of the method, unique for the data.
-        runs: By seed.
-    """
-
-    experiment: str
-    noise: str
-    label: str
-    runs: tuple[Record, ...]
+    experiment: str  # data and noise in one name; only groups that share it may be compared
+    noise: str  # what was done to the labels, and settings of the training where a method ran with several
+    label: str  # name of the method, unique for the data
+    runs: tuple[Record, ...]  # by seed
 
     @property
     def seeds(self) -> list[int]:
@@ -55,16 +47,13 @@ class Group:
 
     def score(self, test: str, measure: str = "mean_auc") -> Sample | None:
         """A number of a test set; of a single run with its interval."""
-        found = [run.result.scores(test) for run in self.runs]
-        ends = [getattr(found[0], f"{measure}_{end}", None) for end in ("low", "high")]
-        return Sample.of([None if scores is None else getattr(scores, measure) for scores in found], *ends)
+        return _sample([run.result.scores(test) for run in self.runs], measure)
 
     def finding(self, test: str, name: str, measure: str) -> Sample | None:
         """AUC or average precision of one class."""
         scores = [run.result.scores(test) for run in self.runs]
-        found = [next((item for item in one.classes if item.name == name), None) if one else None for one in scores]
-        ends = [getattr(found[0], f"{measure}_{end}", None) for end in ("low", "high")]
-        return Sample.of([None if item is None else getattr(item, measure) for item in found], *ends)
+        found = [[item for item in one.classes if item.name == name] if one else [] for one in scores]
+        return _sample([items[0] if items else None for items in found], measure)
 
     @cached_property
     def flagged(self) -> Sample | None:
@@ -87,6 +76,12 @@ class Group:
         return Sample.of(run.result.seconds for run in self.runs)
 
 
+def _sample(parts: Sequence[Saved | None], measure: str) -> Sample | None:
+    """One number of these parts of results, with the interval of the first for the case that it is the only one."""
+    ends = [getattr(parts[0], f"{measure}_{end}", None) for end in ("low", "high")]
+    return Sample.of([getattr(part, measure, None) for part in parts], *ends)
+
+
 def _samples(parts: Sequence[Saved | None]) -> dict[str, Sample]:
     """Every plain number of these parts of results."""
     tables = [part.to_dict() for part in parts if part is not None]
@@ -97,24 +92,15 @@ def _samples(parts: Sequence[Saved | None]) -> dict[str, Sample]:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """The groups of the same images: methods down, kinds of noise across.
+    """The groups of the same images: methods down, kinds of noise across."""
 
-    Attributes:
-        name: Of the images, unique among grids.
-        methods: Labels of groups; a setting is added where the same method ran with several.
-        noises: Names, from none to strong.
-        tests: Test sets; held-out patients come last.
-        seeds: Those that every group should have.
-        reference: The method that others are compared with; None where it is not among them.
-    """
-
-    name: str
-    methods: tuple[str, ...]
-    noises: tuple[str, ...]
-    tests: tuple[str, ...]
-    seeds: tuple[int, ...]
+    name: str  # of the images, unique among grids
+    methods: tuple[str, ...]  # labels of groups; a setting is added where the same method ran with several
+    noises: tuple[str, ...]  # names, from none to strong
+    tests: tuple[str, ...]  # test sets; held-out patients come last
+    seeds: tuple[int, ...]  # those that every group should have
     groups: dict[tuple[str, str], Group]
-    reference: str | None
+    reference: str | None  # the method that others are compared with; None where it is not among them
 
     @property
     def judged(self) -> tuple[str, ...]:
@@ -150,93 +136,69 @@ class Grid:
     def presented(self, label: str) -> float | None:
         """Images that went through networks, as a factor of the baseline's with the same data and seed."""
         shares = []
-        for noise in self.noises:
-            group = self.groups.get((label, noise))
-            plain = group if group and group.method == BASELINE else group and self.opposite(group, BASELINE)
+        for group in [group for (own, _), group in self.groups.items() if own == label]:
+            plain = group if group.method == BASELINE else self.opposite(group, BASELINE)
             units = {run.seed: run.result.images_presented for run in plain.runs} if plain else {}
-            mine = group.runs if group else ()
-            shares += [run.result.images_presented / unit for run in mine if (unit := units.get(run.seed))]
+            shares += [run.result.images_presented / unit for run in group.runs if (unit := units.get(run.seed))]
         return statistics.fmean(shares) if shares else None
 
 
 def arrange(
     records: Iterable[Record],
-    methods: Iterable[str] = (),
-    noises: Iterable[str] = (),
-    seeds: Iterable[int] = (),
+    methods: Collection[str] = (),
+    noises: Collection[str] = (),
+    seeds: Collection[int] = (),
     reference: str = BASELINE,
 ) -> list[Grid]:
     """One grid for each set of images; what is asked for here and not in the records counts as missing.
 
     Settings of the data make another grid, those of a method another row, and those of the training another column
-    where a method ran with several; what only differs between methods belongs to them.
-
-    Args:
-        records: The same experiment counts once, the last of it.
-        reference: The method that others are compared with; plain training where it is not there.
+    where a method ran with several; what only differs between methods belongs to them. The same experiment counts
+    once, the last of it. Where nobody ran the reference, plain training takes its place.
     """
-    by_data: dict[str, list[tuple[Record, tuple[dict[str, Any], ...]]]] = {}
+    by_data: dict[str, list[Record]] = {}
     for record in {one.identity: one for one in records}.values():
-        parts = apart(record.written["config"])
-        by_data.setdefault(json.dumps(parts[0], sort_keys=True, default=str), []).append((record, parts))
-    data = {key: same[0][1][0] for key, same in by_data.items()}
-    titles = _names(data, "name")
-    return [
-        _grid(titles[key], same, (tuple(methods), tuple(noises), tuple(seeds)), reference)
-        for key, same in by_data.items()
-    ]
-
-
-def _names(settings: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, str]:
-    """A short name for each of these settings; where names clash, what differs is added."""
-    named: dict[str, list[str]] = {}
-    for key, values in settings.items():
-        named.setdefault(str(values[name]), []).append(key)
-    pairs = [(keys, names_of(short, [settings[key] for key in keys])) for short, keys in named.items()]
-    return {key: label for keys, labels in pairs for key, label in zip(keys, labels, strict=True)}
+        by_data.setdefault(json.dumps(record.parts[0], sort_keys=True, default=str), []).append(record)
+    data = {key: same[0].parts[0] for key, same in by_data.items()}
+    titles: dict[str, str] = {}
+    for name in {settings["name"] for settings in data.values()}:  # where names clash, what differs is added
+        keys = [key for key, settings in data.items() if settings["name"] == name]
+        titles |= zip(keys, names_of(str(name), [data[key] for key in keys]), strict=True)
+    return [_grid(titles[key], same, methods, noises, seeds, reference) for key, same in by_data.items()]
 
 
 def _grid(
     name: str,
-    found: Sequence[tuple[Record, tuple[dict[str, Any], ...]]],
-    asked: tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...]],
+    found: Sequence[Record],
+    methods: Collection[str],
+    noises: Collection[str],
+    seeds: Collection[int],
     reference: str,
 ) -> Grid:
-    by_method: dict[str, list[tuple[Record, tuple[dict[str, Any], ...]]]] = {}
-    for record, parts in found:
-        by_method.setdefault(record.config.method, []).append((record, parts))
-    varied = dict.fromkeys(
-        key for same in by_method.values() for key in differing([training for _, (_, training, _) in same])
-    )
+    by_method: dict[str, list[Record]] = {}
+    for run in found:
+        by_method.setdefault(run.config.method, []).append(run)
+    varied = dict.fromkeys(key for same in by_method.values() for key in differing([run.parts[1] for run in same]))
     members: dict[tuple[str, str], list[Record]] = {}
     for method, same in by_method.items():
-        labels = names_of(method, [own for _, (_, _, own) in same])
-        for label, (record, (_, training, _)) in zip(labels, same, strict=True):
-            noise = ", ".join([noise_name(record.config.noise), *chosen_of(training, list(varied))])
-            members.setdefault((label, noise), []).append(record)
+        for label, run in zip(names_of(method, [run.parts[2] for run in same]), same, strict=True):
+            noise = ", ".join([noise_name(run.config.noise), *chosen_of(run.parts[1], list(varied))])
+            members.setdefault((label, noise), []).append(run)
     levels = {noise: noise_level(runs[0].config.noise) for (_, noise), runs in members.items()}
-    noises = tuple(dict.fromkeys([*asked[1], *sorted(levels, key=lambda noise: (levels[noise], noise))]))
-    groups = {
-        (label, noise): Group(
-            f"{name}, {noise}" if len(levels) > 1 else name,
-            noise,
-            label,
-            tuple(sorted(runs, key=lambda run: run.seed)),
-        )
-        for (label, noise), runs in members.items()
-    }
-    rows = {method: [method] for method in asked[0]} | {
+    groups = {}
+    for (label, noise), runs in members.items():
+        experiment = f"{name}, {noise}" if len(levels) > 1 else name
+        groups[label, noise] = Group(experiment, noise, label, tuple(sorted(runs, key=lambda run: run.seed)))
+    rows = {method: [method] for method in methods} | {
         method: list(dict.fromkeys(group.label for group in groups.values() if group.method == method))
         for method in by_method
     }
-    tests = dict.fromkeys(test for record, _ in found for test in record.result.tests)
-    known = [method for method in (reference, BASELINE) if method in by_method]
     return Grid(
         name,
         tuple(label for labels in rows.values() for label in labels),
-        noises,
-        tuple(sorted(tests, key=held_out)),
-        tuple(sorted({*asked[2], *(record.seed for record, _ in found)})),
+        tuple(dict.fromkeys([*noises, *sorted(levels, key=lambda noise: (levels[noise], noise))])),
+        tuple(sorted(dict.fromkeys(test for run in found for test in run.result.tests), key=held_out)),
+        tuple(sorted({*seeds, *(run.seed for run in found)})),
         groups,
-        known[0] if known else None,
+        next((method for method in (reference, BASELINE) if method in by_method), None),
     )

@@ -24,15 +24,8 @@ from bomd.saved import mapped
 
 SPEED = ("accelerator", "kernels", "graphs", "fused", "resident")  # settings of the device that decide about time alone
 PLACES = ("lists", "reports")  # arguments of readers that say where a part of the data lies, beside those called root
-DATA = (  # settings that decide which images are learnt from and how they are tested, noise aside
-    "name",
-    "images",
-    "train",
-    "test",
-    "validation",
-    "hold_out_test_patients",
-    "minimum_positives",
-)
+# Settings that decide which images are learnt from and how they are tested, noise aside.
+DATA = ("name", "images", "train", "test", "validation", "hold_out_test_patients", "minimum_positives")
 
 
 def identity(config: Mapping[str, Any]) -> str:
@@ -88,10 +81,7 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings by dotted key."""
     flat: dict[str, Any] = {}
     for key, value in settings.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from bomd.data.store import Store
 from bomd.data.wanted import file_state
 from bomd.errors import InputError
+from bomd.experiments.identity import flatten
+from bomd.experiments.packing import Source
 from bomd.files import fingerprint
 from bomd.methods import METHODS
 from bomd.runs import Data
@@ -44,9 +47,7 @@ def without_shared_patients(
 ) -> LabelTable:
     """The training labels without patients of a test set, who are the same under whatever spelling of a folder.
 
-    Args:
-        sources: What the recipe says of each set, and of the training set under "train".
-        drop: Leave shared patients out of training instead of refusing them.
+    `sources` is what the recipe says of each set; without `drop` shared patients are refused.
     """
     for name, test in tests.items():
         shared = np.isin(_people(train, sources["train"]), _people(test, sources[name]))
@@ -56,20 +57,18 @@ def without_shared_patients(
     return train
 
 
-def without_copies(
-    train: LabelTable, store: Store, tests: Mapping[str, tuple[LabelTable, Store]], drop: bool
-) -> tuple[LabelTable, list[str]]:
-    """The training labels without patients of whom a test set has the very picture, and what a reader should know.
+def without_copies(train: Source, tests: Mapping[str, Source], drop: bool) -> tuple[Source, list[str]]:
+    """The training images without patients of whom a test set has the very picture, and what a reader should know.
 
     Ids of other folders may be the same by chance, as 0001.png is, so that pixels decide about them.
     """
     notes = []
-    for name, (test, others) in tests.items():
-        copies = _copies(train, store, test, others)
-        example = f", such as {str(train.ids[np.argmax(copies)])!r}" if copies.any() else ""
+    for name, test in tests.items():
+        ids, copies = train.labels.ids, _copies(train, test)
+        example = f", such as {str(ids[np.argmax(copies)])!r}" if copies.any() else ""
         problem = f"patients have pictures in the training set that are in test set {name!r} too{example}"
-        same = np.isin(train.ids, test.ids) & ~copies
-        train = _leave_out(train, copies, drop, problem)
+        same = np.isin(ids, test.labels.ids) & ~copies
+        train = replace(train, labels=_leave_out(train.labels, copies, drop, problem))
         if same.any():
             first = f"{int(same.sum())} images of the training set and of test set {name!r} have the same ids"
             notes.append(f"{first} and other pixels: make sure that they are not the same patients.")
@@ -92,7 +91,7 @@ def _leave_out(train: LabelTable, shared: NDArray[np.bool_], drop: bool, problem
 def _people(table: LabelTable, source: Mapping[str, Any]) -> Text:
     """(N) patients with the real folder before their names, where a set names them by its folder."""
     people = table.groups.copy()
-    for root in set(_roots(source)):
+    for root in {str(value) for key, value in flatten(source).items() if key.rpartition(".")[2] == "root"}:
         real = f"{os.path.realpath(root)}:"
         named = np.char.startswith(people, f"{root}:")
         if named.any() and real != f"{root}:":
@@ -102,37 +101,22 @@ def _people(table: LabelTable, source: Mapping[str, Any]) -> Text:
     return people
 
 
-def _roots(source: Mapping[str, Any]) -> Iterator[str]:
-    """Every folder that a set or its parts name."""
-    for key, value in source.items():
-        if key == "root":
-            yield str(value)
-        elif isinstance(value, Mapping):
-            yield from _roots(value)
-
-
 def _real_files(paths: Text) -> Text:
     """(N) files with links in their folders followed; a link to a single file is left to the pixels."""
-    folders: dict[str, str] = {}
-    real = []
-    for path in map(str, paths):
-        folder, _, name = path.rpartition("/")
-        if folder not in folders:
-            folders[folder] = os.path.realpath(folder or Path.cwd())
-        real.append(f"{folders[folder]}/{name}")
-    return np.asarray(real, dtype=np.str_)
+    parts = [str(path).rpartition("/") for path in paths]
+    folders = {folder: os.path.realpath(folder or Path.cwd()) for folder in {folder for folder, _, _ in parts}}
+    return np.asarray([f"{folders[folder]}/{name}" for folder, _, name in parts], dtype=np.str_)
 
 
-def _copies(train: LabelTable, store: Store, test: LabelTable, others: Store) -> NDArray[np.bool_]:
+def _copies(train: Source, test: Source) -> NDArray[np.bool_]:
     """(N) training images whose packed pixels are those of a test image; checksums find them, pixels decide."""
-    own, theirs = store.rows(train.ids), others.rows(test.ids)
+    own, theirs = (source.store.rows(source.labels.ids) for source in (train, test))
+    sums, others = train.store.checksums[own], test.store.checksums[theirs]
     by_sum: dict[int, list[int]] = {}
-    suspects = np.isin(store.checksums[own], others.checksums[theirs])
-    for row in theirs[np.isin(others.checksums[theirs], store.checksums[own])].tolist():
-        by_sum.setdefault(int(others.checksums[row]), []).append(row)
-    copies = np.zeros(len(train), dtype=np.bool_)
-    for place in np.flatnonzero(suspects):
-        pixels = store.images[own[place]]
-        found = by_sum[int(store.checksums[own[place]])]
-        copies[place] = any(np.array_equal(pixels, others.images[row]) for row in found)
+    for checksum, row in zip(others.tolist(), theirs.tolist(), strict=True):
+        by_sum.setdefault(checksum, []).append(row)
+    copies = np.zeros(len(own), dtype=np.bool_)
+    for place in np.flatnonzero(np.isin(sums, others)):
+        pixels = train.store.images[own[place]]
+        copies[place] = any(np.array_equal(pixels, test.store.images[row]) for row in by_sum[int(sums[place])])
     return copies

@@ -22,6 +22,7 @@ from bomd.experiments.noise_names import noise_name
 from bomd.measure.result import Result
 from bomd.measure.significance import Sample, show, show_seconds
 
+PARTS = ("scores", "running", "failed")  # of a row: runs by what became of them
 SPARE_LINES = 7  # of the terminal: title, head, rules, caption and the prompt
 
 
@@ -36,11 +37,6 @@ class Row:
     scores: dict[int, float | None] = field(default_factory=dict)  # of finished runs
     failed: dict[int, str] = field(default_factory=dict)
     changed: float = 0.0
-
-    @property
-    def auc(self) -> str:
-        sample = Sample.of(list(self.scores.values()))
-        return show(sample) if sample else ""
 
 
 class Board:
@@ -63,11 +59,9 @@ class Board:
         """Take in a result; the first of its test sets is the one shown."""
         row, seed = self._at(place)
         row.running.pop(seed, None)
-        for test in list(result.tests)[:1]:
-            self.test, row.scores[seed] = test, result.auc(test)
-        row.scores.setdefault(seed, None)
+        self.test = next(iter(result.tests), self.test)
+        score = row.scores[seed] = result.auc(self.test)
         if not already:
-            score = row.scores[seed]
             auc = "no AUC" if score is None else f"AUC {score:.3f} on {self.test}"
             self._say(f"finished: {self.name(place)}: {auc}, {show_seconds(result.seconds)}")
 
@@ -112,18 +106,16 @@ class Board:
             # Copies, since the table is drawn in a thread of its own while runs end.
             since = list(row.running.items())
             running = ", ".join(f"seed {seed} {show_seconds(now - at)}" for seed, at in since)
-            failed = ", ".join(map(str, list(row.failed)))
-            cells = [row.method, row.cell, f"{len(row.scores)} of {len(row.seeds)}", running, failed, row.auc]
+            failed, score = ", ".join(map(str, list(row.failed))), Sample.of(list(row.scores.values()))
+            auc = show(score) if score else ""
+            cells = [row.method, row.cell, f"{len(row.scores)} of {len(row.seeds)}", running, failed, auc]
             table.add_row(*map(Text, cells), style="red" if row.failed else None)
         if len(rows) > room:
             table.caption = f"{len(rows) - room} more rows do not fit"
         return table
 
     def _state(self, rows: Sequence[Row]) -> str:
-        finished, running, failed = (
-            sum(len(part) for part in parts)
-            for parts in zip(*((row.scores, row.running, row.failed) for row in rows), strict=True)
-        )
+        finished, running, failed = (sum(len(getattr(row, part)) for row in rows) for part in PARTS)
         ended = f"{finished} of {len(self.configs)} runs finished, {running} running, {failed} failed"
         return f"{ended}, {show_seconds(time.monotonic() - self.began)}"
 

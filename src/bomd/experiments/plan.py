@@ -24,10 +24,7 @@ REFERENCE = "bomd"  # the method that others are compared with, unless another i
 def configure(recipe: str, method: str | None = None, seed: int | None = None, overrides: Sequence[str] = ()) -> Config:
     """One experiment, without the settings of other methods: changing theirs must not make this another run.
 
-    Args:
-        recipe: A file, or the name of a recipe that ships with bomd.
-        method: Instead of the recipe's; likewise the seed.
-        overrides: "key=value" with a dotted key.
+    `recipe` is a file or the name of one that ships; method, seed and "dotted.key=value" take the place of its own.
     """
     given = [f'method="{method}"'] if method is not None else []
     given += [f"seed={seed}"] if seed is not None else []
@@ -79,11 +76,7 @@ def factor(config: Config) -> float:
 
 
 def announce(configs: Sequence[Config], finished: Mapping[int, Run], jobs: int) -> str:
-    """What is about to be done and roughly what it costs, as lines for people.
-
-    Args:
-        finished: Runs that need not be done, by their place in the list.
-    """
+    """What is about to be done and roughly what it costs, as lines for people; finished runs by their place."""
     left = [config for place, config in enumerate(configs) if place not in finished]
     older = sum(run.code != code_of_run(configs[place].method) for place, run in finished.items())
     first = f"{len(configs)} runs, of which {len(finished)} are finished already"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bomd.errors import InputError
-from bomd.experiments.identity import identity, without_folder
+from bomd.experiments.identity import apart, identity, without_folder
 from bomd.files import locked, read_text, write_text
 from bomd.measure.result import Result
 from bomd.runs import Run
@@ -59,16 +59,11 @@ class Environment:
 
 @dataclass(frozen=True)
 class Record:
-    """What is kept of a finished run.
+    """What is kept of a finished run."""
 
-    Attributes:
-        written: As JSON has it: "run", "config", "result" and "environment".
-        directory: Of the run, where the record was read from it.
-    """
-
-    written: Mapping[str, Any]
+    written: Mapping[str, Any]  # as JSON has it: "run", "config", "result" and "environment"
     file: str = field(compare=False)
-    directory: Path | None = field(default=None, compare=False)
+    directory: Path | None = field(default=None, compare=False)  # of the run, where the record was read from it
 
     @classmethod
     def of(cls, run: Run) -> Record:
@@ -101,6 +96,11 @@ class Record:
     @cached_property
     def environment(self) -> Environment:
         return read_as(Environment, self.written["environment"], self._part("environment"))
+
+    @cached_property
+    def parts(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """The decisive settings of the data, of the training, and of the method."""
+        return apart(self.written["config"])
 
     @cached_property
     def identity(self) -> str:
@@ -145,9 +145,7 @@ def add_records(done: Sequence[Run], path: Path) -> list[Record]:
 def merge(before: Sequence[Record] | None, new: Sequence[Record], path: Path) -> list[Record]:
     """Write a file of records with those it holds and new ones, which take the place of older ones of the same run.
 
-    Args:
-        before: Records that come first, as far as the file has no later ones of their runs; by default its own.
-        new: What to add, in this order.
+    Those of `before`, by default its own, come first, as far as the file has no later ones of their runs.
     """
     ours = {record.identity: record for record in new}
     with locked(path):  # another process may be adding its own

@@ -8,7 +8,7 @@ examples.npz     thumbnails of flagged images and of their neighbours
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,10 @@ SUSPECTS, RANDOM = 12, 12  # examples from the top of the order of review, and d
 REVIEWED = 24  # the former where people go through it
 DOUBTED = 0.5  # labels expected to be wrong that make an image worth a look, where the method has no flags
 SHOWN_NEIGHBOURS = 5
+# What labels.npz has beside the labels themselves, each array by the name of its field.
+OF_OPINION = ("wrong", "proposed", "expected", "rank", "learnt")
+OF_FLAGS = ("noisy", "margin", "entry")
+ARRAYS = ("exposed", "neighbours", "scores", "classifier")
 
 
 @dataclass(frozen=True)
@@ -83,42 +87,29 @@ class LabelRecord:
         return int(changed.sum())
 
     def save(self, path: Path) -> None:
-        columns: dict[str, NDArray[Any]] = {
+        columns: dict[str, NDArray[Any] | None] = {
             "ids": self.given.ids,
             "classes": np.asarray(self.given.classes, dtype=np.str_),
             "patients": self.given.groups,
-            "given": self.given.values,
-            "targets": self.targets.values,
-            "wrong": self.opinion.wrong,
-            "proposed": self.opinion.proposed,
-            "expected": self.opinion.expected,
-            "rank": self.opinion.rank,
-            "learnt": self.opinion.learnt,
-            "reasons": np.asarray(self.opinion.reasons, dtype=np.str_),
-        }
-        if self.flags is not None:
-            columns |= {"noisy": self.flags.noisy, "margin": self.flags.margin, "entry": self.flags.entry}
-        optional: dict[str, NDArray[Any] | None] = {
-            "neighbours": self.neighbours,
-            "scores": self.scores,
-            "classifier": self.classifier,
             "paths": self.given.paths,
             "confirmed": self.given.confirmed,
+            "given": self.given.values,
+            "targets": self.targets.values,
+            "clean": None if self.clean is None else self.clean.values,
+            "reasons": np.asarray(self.opinion.reasons, dtype=np.str_),
+            **{name: getattr(self.opinion, name) for name in OF_OPINION},
+            **{name: getattr(self.flags, name, None) for name in OF_FLAGS},
+            **{name: getattr(self, name) for name in ARRAYS},
         }
-        if self.clean is not None:
-            optional |= {"clean": self.clean.values, "exposed": self.exposed}
-        columns |= {name: column for name, column in optional.items() if column is not None}
-        write_arrays(path, columns | self.given.marks())
+        write_arrays(path, {name: one for name, one in columns.items() if one is not None} | self.given.marks())
 
     @classmethod
     def load(cls, path: Path) -> LabelRecord:
-        """Read a record; one that is older than opinions gets its opinion from what it holds."""
         columns = read_arrays(path)
         try:
-            names = tuple(str(name) for name in columns["classes"])
             given = LabelTable(
                 columns["ids"],
-                names,
+                tuple(str(name) for name in columns["classes"]),
                 columns["given"],
                 paths=columns.get("paths"),
                 patients=columns["patients"],
@@ -129,22 +120,14 @@ class LabelRecord:
                 if name in columns and columns[name].shape != given.values.shape:
                     shape = columns[name].shape
                     raise InputError(f"{path} is damaged: {name} have shape {shape}, not {given.values.shape}.")
-            own = None
-            if "wrong" in columns:
-                parts = {name: columns[name] for name in ("wrong", "proposed", "expected", "rank", "learnt")}
-                own = Opinion(given.ids, **parts, reasons=tuple(str(reason) for reason in columns["reasons"]))
+            reasons = tuple(str(reason) for reason in columns["reasons"])
             return cls(
                 given=given,
-                targets=given.replace(columns["targets" if own is not None else "proposed"]),
-                opinion=opinion_of(given, own, columns.get("scores"), columns.get("classifier")),
+                targets=given.replace(columns["targets"]),
+                opinion=Opinion(given.ids, **{name: columns[name] for name in OF_OPINION}, reasons=reasons),
                 clean=given.replace(columns["clean"]) if "clean" in columns else None,
-                exposed=columns.get("exposed"),
-                flags=Flags(given.ids, columns["noisy"], columns["margin"], columns["entry"])
-                if "noisy" in columns
-                else None,
-                neighbours=columns.get("neighbours"),
-                scores=columns.get("scores"),
-                classifier=columns.get("classifier"),
+                flags=Flags(given.ids, *(columns[name] for name in OF_FLAGS)) if "noisy" in columns else None,
+                **{name: columns.get(name) for name in ARRAYS},
             )
         except KeyError as error:
             raise InputError(f"{path} is not a label record: it has no {error}.") from error
@@ -154,14 +137,25 @@ def label_record(
     given: LabelTable,
     prepared: Prepared,
     noise: NoisyLabels | None,
-    classifier: NDArray[np.float32] | None = None,
+    classifier: NDArray[np.float32],
     known: Known | None = None,
 ) -> LabelRecord:
-    """Gather what a method found out about the training labels."""
+    """Gather what a method found out about the training labels.
+
+    The one opinion of a run is the method's own, else one by its scores, else one by its classifier.
+    """
+    from bomd.clean.opinion import form_opinion
+
+    opinion = prepared.opinion
+    if opinion is None:
+        opinion = form_opinion(classifier if prepared.scores is None else prepared.scores, given, known=known)[0]
+        if prepared.scores is None:
+            reason = "Labels are judged by the classifier that learnt them, which doubts too few of them."
+            opinion = replace(opinion, reasons=(reason, *opinion.reasons))
     return LabelRecord(
         given=given,
         targets=given.replace(np.clip(prepared.targets, 0, 1)),
-        opinion=opinion_of(given, prepared.opinion, prepared.scores, classifier, known),
+        opinion=opinion,
         clean=None if noise is None else noise.clean.select(given.ids),
         exposed=None if noise is None else noise.exposed[rows_of(noise.clean.ids, given.ids)],
         flags=prepared.flags,
@@ -169,37 +163,6 @@ def label_record(
         scores=prepared.scores,
         classifier=classifier,
     )
-
-
-def opinion_of(
-    given: LabelTable,
-    own: Opinion | None = None,
-    scores: NDArray[Any] | None = None,
-    classifier: NDArray[Any] | None = None,
-    known: Known | None = None,
-) -> Opinion:
-    """The one opinion of a run: the method's own, else one by its scores, else one by its classifier.
-
-    Args:
-        scores: (N, C) how well each label fits, on the method's own scale.
-        classifier: (N, C) probabilities by the trained classifier.
-        known: Rates of false alarms and misses that somebody measured.
-    """
-    if own is not None:
-        return own
-    from bomd.clean.opinion import form_opinion, rank_by
-
-    if scores is not None:
-        return form_opinion(scores, given, known=known)[0]
-    if classifier is not None:
-        formed = form_opinion(classifier, given, known=known)[0]
-        reason = "Labels are judged by the classifier that learnt them, which doubts too few of them."
-        return replace(formed, reasons=(reason, *formed.reasons))
-    hard = np.where(np.isnan(given.values), np.nan, given.values >= 0.5).astype(np.float32)
-    nothing, nobody = np.zeros(len(given), np.float32), np.zeros(len(given.classes), np.bool_)
-    unjudged = np.full(hard.shape, np.nan, np.float32)
-    reasons = ("Nothing judged these labels, so nothing is proposed.",)
-    return Opinion(given.ids, unjudged, hard, nothing, rank_by(nothing), nobody, reasons)
 
 
 def load_record(directory: Path) -> LabelRecord:
@@ -218,8 +181,7 @@ def load_record(directory: Path) -> LabelRecord:
         people = DATASETS[train["dataset"]].people or str(train["root"])
     except (KeyError, TypeError):  # such as a mixture, whose patients need their origin
         return record
-    folder = f"{people}:"
-    patients = [str(patient).removeprefix(folder) for patient in record.given.patients]
+    patients = [str(patient).removeprefix(f"{people}:") for patient in record.given.patients]
     return replace(record, given=replace(record.given, patients=np.asarray(patients, dtype=np.str_)))
 
 
@@ -274,35 +236,24 @@ def load_predictions(path: Path) -> dict[str, tuple[LabelTable, LabelTable]]:
 
 @dataclass(frozen=True)
 class Examples:
-    """Flagged images to look at, with the images that voted on them.
+    """Flagged images to look at, with the images that voted on them."""
 
-    Attributes:
-        flagged: (F) rows of the label record, the most suspect first.
-        chosen: (F) "most suspect" or "random".
-        rows: (E) rows of the label record that have a thumbnail.
-        pixels: (E, size, size) uint8 thumbnails, or (E, size, size, 3) in colour.
-    """
-
-    flagged: NDArray[np.int64]
-    chosen: NDArray[np.str_]
-    rows: NDArray[np.int64]
-    pixels: NDArray[np.uint8]
+    flagged: NDArray[np.int64]  # (F) rows of the label record, the most suspect first
+    chosen: NDArray[np.str_]  # (F) "most suspect" or "random"
+    rows: NDArray[np.int64]  # (E) rows of the label record that have a thumbnail
+    pixels: NDArray[np.uint8]  # (E, size, size) uint8 thumbnails, or (E, size, size, 3) in colour
 
     def save(self, path: Path) -> None:
-        write_arrays(path, {"flagged": self.flagged, "chosen": self.chosen, "rows": self.rows, "pixels": self.pixels})
+        write_arrays(path, vars(self))
 
     @classmethod
     def load(cls, path: Path) -> Examples:
         columns = read_arrays(path)
-        return cls(columns["flagged"], columns["chosen"], columns["rows"], columns["pixels"])
+        return cls(**{field.name: columns[field.name] for field in fields(cls)})
 
 
 def choose_examples(record: LabelRecord, store: Store, seed: int, most: int = SUSPECTS) -> Examples:
-    """Take the beginning of the order of review and some drawn at random from all others that are flagged.
-
-    Args:
-        most: From the beginning.
-    """
+    """Take `most` from the beginning of the order of review, and some at random from all others that are flagged."""
     from bomd.data.images import fit_square, shape_of
 
     rows = np.flatnonzero(record.flagged)
@@ -312,10 +263,8 @@ def choose_examples(record: LabelRecord, store: Store, seed: int, most: int = SU
     drawn = drawn[np.argsort(record.opinion.rank[drawn])]
     flagged = np.concatenate([first, drawn]).astype(np.int64)
     chosen = np.asarray(["most suspect"] * len(first) + ["random"] * len(drawn), dtype="<U12")
-    wanted = [flagged]
-    if record.neighbours is not None:
-        wanted.append(record.neighbours[flagged, :SHOWN_NEIGHBOURS].ravel())
-    pictured = np.unique(np.concatenate(wanted))
+    voters = flagged if record.neighbours is None else record.neighbours[flagged, :SHOWN_NEIGHBOURS].ravel()
+    pictured = np.unique(np.concatenate([flagged, voters]))
     pictured = pictured[pictured >= 0].astype(np.int64)
     size = min(THUMBNAIL, store.size)
     pixels = np.zeros((len(pictured), *shape_of(size, store.colour)), dtype=np.uint8)

@@ -41,9 +41,7 @@ def work(
 ) -> Generator[Event, None, None]:
     """Do these runs in their order, as many at once as asked, and tell what happens; closed, it stops them.
 
-    Args:
-        root: Where runs are kept; what the processes print goes to `logs` in it.
-        command: Starts a process that does runs.
+    What the processes print goes to `logs` in the folder of the runs.
     """
     tasks: queue.SimpleQueue[int] = queue.SimpleQueue()
     for place in range(len(configs)):
@@ -110,19 +108,15 @@ class _Worker:
             stdin.write(json.dumps(task, default=str) + "\n")
             stdin.flush()
             answer = stdout.readline()
+            died = "" if answer else _cause_of_death(process.wait())
         except OSError as error:
             answer, died = "", str(error)
-        else:
-            died = "" if answer else _cause_of_death(process.wait())
-        if not answer:
-            self._close()
-            return f"{died}; see {self.log}"
-        said: dict[str, Any] = json.loads(answer)
-        if not said["usable"]:  # after an error in a kernel every later call on the GPU fails in the same process
-            self._close()
-            return f"{said['reason']} (see {self.log})"
+        said: dict[str, Any] = json.loads(answer) if answer else {"reason": died, "usable": False}
         reason: str | None = said["reason"]
-        return reason
+        if said["usable"]:
+            return reason
+        self._close()  # after an error in a kernel every later call on the GPU fails in the same process
+        return f"{reason} (see {self.log})"
 
     def _alive(self) -> subprocess.Popen[str]:
         with self._starting:

@@ -1,4 +1,4 @@
-"""The files of a finished run, all written here: labels, pictures, predictions, where it ran, and last the result."""
+"""What a finished run leaves: its numbers, and all its files, the result last."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from bomd import runs
 from bomd.config import Config
 from bomd.data.store import Store
-from bomd.experiments.evaluate import evaluate
 from bomd.experiments.records import REVIEWED, SUSPECTS, LabelRecord, choose_examples, save_predictions
 from bomd.files import write_json
 from bomd.learn.learner import History
-from bomd.measure.result import Result
-from bomd.measure.space import save_sample
+from bomd.measure import quality
+from bomd.measure.metrics import classification
+from bomd.measure.result import Flagged, Labels, LabelSums, Result
+from bomd.measure.space import measure_space, save_sample
+from bomd.measure.votes import judge_votes
 from bomd.methods.base import Space
 from bomd.tables import LabelTable
 
@@ -36,8 +40,6 @@ def write_run(
     """Write a run directory; what nobody trained or tested is empty.
 
     Args:
-        run: Started, and not finished.
-        record: The training labels, and what the run thinks of them.
         facts: What else the result says, such as "notes".
         space: The descriptors that new labels come from.
         save_model: Keeps the trained networks, told the numbers of the run.
@@ -64,3 +66,56 @@ def write_run(
     if save_model is not None:
         save_model(result)
     write_json(place / "result.json", result.to_dict())
+
+
+def evaluate(
+    record: LabelRecord,
+    truths: Mapping[str, LabelTable],
+    predictions: Mapping[str, LabelTable],
+    minimum_positives: int,
+    space: Space | None = None,
+    seed: int = 0,
+) -> Result:
+    """Score every test set, and, where the method flagged or noise was added on purpose, flags and labels.
+
+    Distances and votes are judged by the descriptors that new labels come from.
+    """
+    flags, votes = record.flags, None
+    if space is not None and record.clean is not None and record.exposed is not None:
+        votes = judge_votes(space.voters, record.given, record.clean, record.exposed, seed)
+    return Result(
+        tests={
+            name: classification(truth, predictions[name], minimum_positives=minimum_positives)
+            for name, truth in truths.items()
+        },
+        flagged=None if flags is None else Flagged(int(flags.noisy.sum()), len(flags)),
+        composition=None if flags is None else quality.clean_set_composition(flags, record.given),
+        detection=_detection(record),
+        labels=_labels(record),
+        votes=votes,
+        space=None if space is None else measure_space(space.descriptors, space.vectors, record.clean or record.given),
+    )
+
+
+def _detection(record: LabelRecord) -> quality.Detection | None:
+    if record.clean is None or record.flags is None:
+        return None
+    changed = ~np.isnan(record.clean.values) & (record.given.values != record.clean.values)
+    return quality.detection(record.flags, changed, record.given, rows=record.exposed)
+
+
+def _labels(record: LabelRecord) -> Labels | None:
+    """Judged on the rows that noise could fall on; elsewhere the truth is not known."""
+    if record.clean is None or record.exposed is None:
+        return None
+    clean, given, targets = (table.take(record.exposed) for table in (record.clean, record.given, record.targets))
+    sums = [quality.label_histogram(table) for table in (clean, given, targets)]
+    sums.append(quality.label_histogram(targets, threshold=0.5))
+    return Labels(
+        **vars(quality.label_auc(clean, given, targets)),
+        distance_before=quality.histogram_distance(sums[0], sums[1]),
+        distance_after=quality.histogram_distance(sums[0], sums[2]),
+        histograms=tuple(
+            LabelSums(name, *(float(values[column]) for values in sums)) for column, name in enumerate(clean.classes)
+        ),
+    )

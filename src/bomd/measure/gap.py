@@ -7,24 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Gap:
-    """Mean AUC of a method minus that of another on the same data.
+    """Mean AUC of a method minus that of another on the same data."""
 
-    Attributes:
-        mean: Over the seeds that both have.
-        std: Sample standard deviation over these seeds; None for one.
-        won: Seeds in which the method is ahead.
-        low: Lower end of the 95 % interval over test patients; likewise `high`. None where it was not computed.
-        over_seeds: What `bomd.measure.significance.verdict` says of all seeds; None where one has a single seed, which
-            it cannot judge.
-    """
-
-    mean: float
-    std: float | None
-    won: int
+    mean: float  # over the seeds that both have
+    std: float | None  # sample standard deviation over these seeds; None for one
+    won: int  # seeds in which the method is ahead
     count: int
-    low: float | None = None
+    low: float | None = None  # of the 95 % interval over test patients, as `high`; None where it was not computed
     high: float | None = None
-    over_seeds: int | None = None
+    over_seeds: int | None = None  # `significance.verdict` of all seeds; None with a single one, which it cannot judge
 
     @property
     def certain(self) -> int:

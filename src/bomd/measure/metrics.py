@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bomd.errors import InputError
 from bomd.saved import Saved
@@ -22,53 +22,38 @@ INTERVAL = (2.5, 97.5)  # percentiles of the bootstrap draws
 
 @dataclass(frozen=True)
 class ClassScore(Saved):
-    """One class: how many images, how well ranked, and within which bounds.
-
-    Attributes:
-        auc: area under the ROC curve; NaN without positives or negatives.
-        ap: average precision, which a coin toss brings to positives / (positives + negatives).
-        draws: bootstrap draws in which the class had both positives and negatives; the bounds are theirs.
-    """
+    """One class: how many images, how well ranked, and within which bounds."""
 
     name: str
     positives: int = 0
     negatives: int = 0
-    auc: float = math.nan
+    auc: float = math.nan  # area under the ROC curve; NaN without positives or negatives
     auc_low: float = math.nan
     auc_high: float = math.nan
-    ap: float = math.nan
+    ap: float = math.nan  # average precision, which a coin toss brings to positives / (positives + negatives)
     ap_low: float = math.nan
     ap_high: float = math.nan
-    draws: int = 0
+    draws: int = 0  # bootstrap draws in which the class had both positives and negatives; the bounds are theirs
 
 
 @dataclass(frozen=True)
 class Classification(Saved):
-    """Scores of all classes and their mean over the findings, that is without "No Finding".
+    """Scores of all classes and their mean over the findings, that is without "No Finding"."""
 
-    Attributes:
-        classes: one entry per class that both tables have.
-        averaged: names of the findings in the mean.
-        left_out: why each other finding is not in the mean.
-        bootstrap: draws of patients behind the bounds.
-        accuracy: share of the images whose likeliest class is the true one; NaN where an image may have several.
-        confusion: images by true class (rows) and likeliest class (columns), in the order of `classes`.
-    """
-
-    classes: tuple[ClassScore, ...] = ()
-    averaged: tuple[str, ...] = ()
-    left_out: dict[str, str] = field(default_factory=dict)
-    bootstrap: int = 0
+    classes: tuple[ClassScore, ...] = ()  # one entry per class that both tables have
+    averaged: tuple[str, ...] = ()  # names of the findings in the mean
+    left_out: dict[str, str] = field(default_factory=dict)  # why each other finding is not in the mean
+    bootstrap: int = 0  # draws of patients behind the bounds
     mean_auc: float = math.nan
     mean_auc_low: float = math.nan
     mean_auc_high: float = math.nan
     mean_ap: float = math.nan
     mean_ap_low: float = math.nan
     mean_ap_high: float = math.nan
-    accuracy: float = math.nan
+    accuracy: float = math.nan  # share of images whose likeliest class is the true one; NaN where one may have several
     accuracy_low: float = math.nan
     accuracy_high: float = math.nan
-    confusion: tuple[tuple[int, ...], ...] = ()
+    confusion: tuple[tuple[int, ...], ...] = ()  # images by true class (rows) and likeliest (columns), as `classes`
 
     def to_dict(self) -> dict[str, Any]:
         """As `result.json` has it: a list says why findings are left out, and what was not measured is not there."""
@@ -98,14 +83,8 @@ def classification(
     """Score predictions against the truth, class by class.
 
     Rows are matched by id and classes by name; images whose truth is NaN do not count for that class. Bounds
-    are 95 % percentiles over draws of whole patients. In each draw the mean is over the classes that can be
-    scored in it.
-
-    Args:
-        truth: labels of 0, 1 or NaN.
-        predicted: scores for at least the images of `truth`.
-        bootstrap: draws of patients; 0 leaves bounds out.
-        minimum_positives: findings with fewer are left out of the mean.
+    are 95 % percentiles over draws of whole patients, as many as `bootstrap` says. In each draw the mean is over
+    the classes that can be scored in it; findings with fewer than `minimum_positives` are never in it.
     """
     if bootstrap < 0 or minimum_positives < 1:
         raise InputError("bootstrap must be at least 0 and minimum_positives at least 1.")
@@ -122,7 +101,7 @@ def classification(
     known = truth.exclusive & (labels == 1).any(axis=1)
     true, likeliest = (np.nan_to_num(values[known]).argmax(axis=1) for values in (labels, scores))
     hits = np.full(bootstrap, np.nan)
-    for part, weights in _patient_draws(truth.groups, bootstrap, seed):
+    for part, weights in patient_draws(truth.groups, bootstrap, seed):
         if known.any():
             drawn = weights[:, known]
             hits[part] = drawn @ (true == likeliest) / np.where(drawn.any(axis=1), drawn.sum(axis=1), np.nan)
@@ -145,8 +124,8 @@ def classification(
         else:
             averaged.append(row.name)
     chosen = [column for column, name in enumerate(shared) if name in averaged]
-    auc, ap = (_mean(np.array([getattr(rows[column], key) for column in chosen])) for key in ("auc", "ap"))
-    means = [_column_means(values[chosen]) for values in draws]
+    auc, ap = (float(mean_of_known([getattr(rows[column], key) for column in chosen])) for key in ("auc", "ap"))
+    means = [mean_of_known(values[chosen]) for values in draws]
     confusion = np.zeros((len(shared), len(shared)), dtype=np.int64)
     np.add.at(confusion, (true, likeliest), 1)
     return Classification(
@@ -155,11 +134,11 @@ def classification(
         left_out,
         bootstrap,
         auc,
-        *_bounds(means[0]),
+        *bounds(means[0]),
         ap,
-        *_bounds(means[1]),
-        _mean(np.asarray(true == likeliest, dtype=np.float64)),
-        *_bounds(hits),
+        *bounds(means[1]),
+        float(mean_of_known(true == likeliest)),
+        *bounds(hits),
         tuple(tuple(row) for row in confusion.tolist()) if truth.exclusive else (),
     )
 
@@ -189,10 +168,10 @@ def _score_class(name: str, labels: NDArray[Any], scores: NDArray[Any], draws: N
     positives = int(labels.sum())
     auc, ap = auc_of(labels, scores), ap_of(labels, scores)
     scored = int((~np.isnan(draws[0])).sum())
-    return ClassScore(name, positives, len(labels) - positives, auc, *_bounds(draws[0]), ap, *_bounds(draws[1]), scored)
+    return ClassScore(name, positives, len(labels) - positives, auc, *bounds(draws[0]), ap, *bounds(draws[1]), scored)
 
 
-def _patient_draws(groups: Text, bootstrap: int, seed: int) -> Iterator[tuple[slice, Floats]]:
+def patient_draws(groups: Text, bootstrap: int, seed: int) -> Iterator[tuple[slice, Floats]]:
     """Yield some draws and, as (B, N) weights, how often each image is in them when patients are drawn."""
     generator = np.random.default_rng(seed)
     patients, owner = np.unique(groups, return_inverse=True)
@@ -239,7 +218,8 @@ def _running_sum(weights: NDArray[Any]) -> Numbers:
     return total
 
 
-def _bounds(draws: Numbers) -> tuple[float, float]:
+def bounds(draws: Numbers) -> tuple[float, float]:
+    """The ends of the interval over draws, as far as these are known."""
     draws = draws[~np.isnan(draws)]
     if not len(draws):
         return math.nan, math.nan
@@ -247,23 +227,17 @@ def _bounds(draws: Numbers) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _mean(values: Numbers) -> float:
-    return float(values.mean()) if len(values) else math.nan
-
-
-def _column_means(values: Numbers) -> Numbers:
-    count = (~np.isnan(values)).sum(axis=0)
-    total = np.nansum(values, axis=0)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+def mean_of_known(values: ArrayLike) -> Numbers:
+    """Means over the first axis of what is not NaN; NaN of nothing, without numpy's warning."""
+    known = np.asarray(values, dtype=np.float64)
+    count = (~np.isnan(known)).sum(axis=0)
+    return np.where(count > 0, np.nansum(known, axis=0) / np.maximum(count, 1), np.nan)
 
 
 def _check(truth: LabelTable, classes: list[str], labels: NDArray[Any], scores: NDArray[Any]) -> None:
     soft = ~(np.isnan(labels) | np.isin(labels, (0, 1)))
     missing = ~np.isnan(labels) & np.isnan(scores)
-    for wrong, problem in (
-        (soft, "has a truth that is neither 0, 1 nor NaN"),
-        (missing, "has no prediction"),
-    ):
+    for wrong, problem in ((soft, "has a truth that is neither 0, 1 nor NaN"), (missing, "has no prediction")):
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
             raise InputError(

@@ -7,24 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bomd.measure.metrics import weighted_scores
+from bomd.measure.metrics import bounds, mean_of_known, patient_draws, weighted_scores
 from bomd.tables import LabelTable
 
 
 @dataclass(frozen=True)
 class Paired:
-    """What a paired bootstrap says of two methods.
+    """What a paired bootstrap says of two methods."""
 
-    Attributes:
-        difference: Mean AUC of the first minus that of the second.
-        low: Lower end of the 95 % interval; likewise `high`.
-        p: Share of the draws in which the first is no better, counted so that it is never 0.
-    """
-
-    difference: float
+    difference: float  # mean AUC of the first minus that of the second; `low` and `high` are its 95 % interval
     low: float
     high: float
-    p: float
+    p: float  # share of the draws in which the first is no better, counted so that it is never 0
 
 
 def over_seeds(
@@ -41,19 +35,11 @@ def over_seeds(
     hard for all cancels out. What other seeds would give is not in the interval: Welch's test looks at that.
 
     Args:
-        truth: (N, C) labels; NaN is left out.
-        ones: (N, C) predictions of the first method for the same rows, a table per run.
-        others: the same of the second method.
-        minimum_positives: findings with fewer do not count.
-
-    Returns:
-        None when no finding has enough positives, and negatives.
+        ones: (N, C) predictions of the first method for the rows of `truth`, a table per run; likewise `others`.
+        minimum_positives: findings with fewer do not count; None comes back when none has enough.
     """
-    _, patient = np.unique(truth.groups, return_inverse=True)
-    patients = int(patient.max()) + 1
-    generator = np.random.default_rng(seed)
-    drawn = generator.multinomial(patients, np.full(patients, 1 / patients), size=draws)
-    weights = np.concatenate([np.ones((1, len(truth))), drawn[:, patient].astype(np.float64)])
+    drawn = [weights for _, weights in patient_draws(truth.groups, draws, seed)]
+    weights = np.concatenate([np.ones((1, len(truth)), np.float32), *drawn])
     gaps = []
     for column in truth.findings:
         known = ~np.isnan(truth.values[:, column])
@@ -68,9 +54,6 @@ def over_seeds(
         gaps.append(sides[0] - sides[1])
     if not gaps:
         return None
-    counted = np.isfinite(gaps).sum(axis=0)  # a draw may miss all positives of a rare finding
-    mean = np.divide(np.nansum(gaps, axis=0), counted, out=np.full(draws + 1, np.nan), where=counted > 0)
-    known = np.isfinite(mean[1:])
-    low, high = np.nanpercentile(mean[1:], [2.5, 97.5])
-    worse = int((mean[1:][known] <= 0).sum())
-    return Paired(float(mean[0]), float(low), float(high), (worse + 1) / (int(known.sum()) + 1))
+    mean = mean_of_known(gaps)  # a draw may miss all positives of a rare finding
+    known = mean[1:][np.isfinite(mean[1:])]
+    return Paired(float(mean[0]), *bounds(known), float(((known <= 0).sum() + 1) / (len(known) + 1)))

@@ -17,46 +17,29 @@ from bomd.tables import Flags, LabelTable
 
 @dataclass(frozen=True)
 class Detection(Saved):
-    """How well flags find the images with a changed label.
-
-    Attributes:
-        base_rate: share of changed images, which is the precision of flagging everything.
-        flagged: share of flagged images.
-        precision: share of changed images among the flagged; NaN if nothing is flagged.
-        recall: share of flagged images among the changed; NaN if nothing is changed.
-        auroc: of the margin; an image without a margin counts as least suspect.
-        auroc_by_count: of the number of positive labels alone, the baseline to beat: noise adds labels.
-        entry_base_rate: share of changed labels.
-        entry_auroc: of the score of each single label.
-        entry_ap: average precision of the same.
-    """
+    """How well flags find the images with a changed label."""
 
     images: int = 0
-    base_rate: float = math.nan
-    flagged: float = math.nan
-    precision: float = math.nan
-    recall: float = math.nan
-    auroc: float = math.nan
-    auroc_by_count: float = math.nan
-    entry_base_rate: float = math.nan
-    entry_auroc: float = math.nan
-    entry_ap: float = math.nan
+    base_rate: float = math.nan  # share of changed images, which is the precision of flagging everything
+    flagged: float = math.nan  # share of flagged images
+    precision: float = math.nan  # share of changed images among the flagged; NaN if nothing is flagged
+    recall: float = math.nan  # share of flagged images among the changed; NaN if nothing is changed
+    auroc: float = math.nan  # of the margin; an image without a margin counts as least suspect
+    auroc_by_count: float = math.nan  # of the number of positive labels alone, the baseline to beat: noise adds labels
+    entry_base_rate: float = math.nan  # share of changed labels
+    entry_auroc: float = math.nan  # of the score of each single label
+    entry_ap: float = math.nan  # average precision of the same
 
 
 @dataclass(frozen=True)
 class LabelAuc(Saved):
-    """How well the labels of one class rank its true positives above the others, before and after.
-
-    Attributes:
-        before: AUC of the given labels against the clean ones; for 0/1 labels this is balanced accuracy.
-        before_changed: the same on images with a changed label only; NaN where it is not defined.
-    """
+    """How well the labels of one class rank its true positives above the others, before and after."""
 
     name: str
     positives: int = 0
-    before: float = math.nan
+    before: float = math.nan  # AUC of the given labels against the clean ones; for 0/1 labels this is balanced accuracy
     after: float = math.nan
-    before_changed: float = math.nan
+    before_changed: float = math.nan  # the same on images with a changed label only; NaN where it is not defined
     after_changed: float = math.nan
 
 
@@ -83,11 +66,7 @@ class Kept(Saved):
 
 
 def detection(
-    flags: Flags,
-    changed: NDArray[np.bool_],
-    given: LabelTable,
-    *,
-    rows: NDArray[np.bool_] | None = None,
+    flags: Flags, changed: NDArray[np.bool_], given: LabelTable, *, rows: NDArray[np.bool_] | None = None
 ) -> Detection:
     """Score flags against the labels that are known to be wrong.
 
@@ -128,9 +107,7 @@ def label_auc(clean: LabelTable, before: LabelTable, after: LabelTable) -> Label
     Labels that are NaN in any of the three do not count.
     """
     findings = [clean.classes[column] for column in clean.findings]
-    truth = clean.align(findings).values
-    given = before.select(clean.ids).align(findings).values
-    new = after.select(clean.ids).align(findings).values
+    truth, given, new = (table.select(clean.ids).align(findings).values for table in (clean, before, after))
     known = ~(np.isnan(truth) | np.isnan(given) | np.isnan(new))
     changed = (known & (truth != given)).any(axis=1)
     classes, left_out = [], {}
@@ -155,10 +132,6 @@ def found_by_looking(wrong: NDArray[np.bool_], suspicion: NDArray[Any]) -> NDArr
 
     Images of the same suspicion come in random order, so that what is expected of them is counted: everything alike
     is looking at random, and `suspicion=wrong` is perfect.
-
-    Args:
-        wrong: (N) images with a wrong label.
-        suspicion: (N) higher for more suspect.
     """
     _, place, sizes = np.unique(-np.asarray(suspicion, dtype=np.float64), return_inverse=True, return_counts=True)
     found = np.bincount(place, weights=wrong, minlength=len(sizes)).cumsum()

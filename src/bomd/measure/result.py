@@ -110,28 +110,20 @@ class Space(Saved):
 
 @dataclass(frozen=True)
 class Result(Saved):
-    """What came of a run.
+    """What came of a run."""
 
-    Attributes:
-        images: Counts by set, the training images as "train".
-        tests: Scores by test set; held-out patients are `VALIDATION` and `BEFORE_NOISE`.
-        images_presented: To networks, in training and between its epochs.
-        settings: Of the method, with its defaults; None in records of the first versions.
-        composition: Positive labels that are left on images without a flag.
-    """
-
-    tests: dict[str, Classification]
+    tests: dict[str, Classification]  # scores by test set; held-out patients are `VALIDATION` and `BEFORE_NOISE`
     name: str = ""
     method: str = ""
     seed: int = 0
     format: int = 1
-    settings: dict[str, Any] | None = None
+    settings: dict[str, Any] | None = None  # of the method, with its defaults; None in records of the first versions
     notes: tuple[str, ...] = ()
-    images: dict[str, int] = field(default_factory=dict)
+    images: dict[str, int] = field(default_factory=dict)  # counts by set, the training images as "train"
     seconds: float = math.nan
-    images_presented: int = 0
+    images_presented: int = 0  # to networks, in training and between its epochs
     flagged: Flagged | None = None
-    composition: tuple[Kept, ...] | None = None
+    composition: tuple[Kept, ...] | None = None  # positive labels that are left on images without a flag
     detection: Detection | None = None
     labels: Labels | None = None
     votes: Votes | None = None
@@ -139,8 +131,8 @@ class Result(Saved):
 
     def scores(self, test: str) -> Classification | None:
         """Those on a test set; held-out patients are judged by their labels before noise was added, if it was."""
-        names = [name for name in (BEFORE_NOISE, VALIDATION) if name in self.tests] if test == HELD_OUT else [test]
-        return self.tests.get(names[0]) if names else None
+        best = self.tests.get(BEFORE_NOISE) or self.tests.get(VALIDATION)
+        return best if test == HELD_OUT else self.tests.get(test)
 
     def auc(self, test: str) -> float | None:
         """Mean AUC on a test set, where it is known."""

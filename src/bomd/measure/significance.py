@@ -10,25 +10,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Sample:
-    """What is kept of the same measurement over several seeds.
-
-    Attributes:
-        std: Sample standard deviation, divided by count - 1; None for a single value.
-        low: Lower end of the interval of a single run, where it has one; likewise `high`.
-    """
+    """What is kept of the same measurement over several seeds."""
 
     mean: float
-    std: float | None
+    std: float | None  # sample standard deviation, divided by count - 1; None for a single value
     count: int
-    low: float | None = None
+    low: float | None = None  # lower end of the interval of a single run, where it has one; likewise `high`
     high: float | None = None
 
     @classmethod
     def of(cls, values: Iterable[float | None], low: float | None = None, high: float | None = None) -> Sample | None:
         """Mean and spread of what is known, None and NaN being unknown; None where nothing is.
 
-        Args:
-            low: Of a single value; of several their spread says more. Likewise `high`.
+        `low` and `high` are those of a single value: of several the spread says more.
         """
         known = [value for value in values if value is not None and math.isfinite(value)]
         if not known:
@@ -73,11 +67,8 @@ SURE = 0.05  # the largest p of a difference that pages call one
 def z_test(one: Sample, other: Sample) -> float | None:
     """One-sided p that `one` is no better, as the BoMD paper computes it: z = (mean - other mean) / other std.
 
-    It takes the other's standard deviation over runs for the whole uncertainty: neither the number of runs nor the
-    spread of `one` counts. Here for comparison with the paper alone; judge by `welch_test`.
-
-    Returns:
-        None where the other has no spread to compare with.
+    It takes the other's standard deviation over runs for the whole uncertainty (None without one): neither the number
+    of runs nor the spread of `one` counts. Here for comparison with the paper alone; judge by `welch_test`.
     """
     if not other.std:
         return None
@@ -85,11 +76,7 @@ def z_test(one: Sample, other: Sample) -> float | None:
 
 
 def welch_test(one: Sample, other: Sample) -> float | None:
-    """One-sided p that `one` is no better, by Welch's t-test for spreads and counts that need not agree.
-
-    Returns:
-        None where either has a single run, or neither has any spread.
-    """
+    """One-sided p that `one` is no better, by Welch's t-test; None with a single run of either, or without spread."""
     if one.std is None or other.std is None or not (one.std or other.std):
         return None
     from scipy.special import stdtr  # type: ignore[import-untyped]  # half a second to import

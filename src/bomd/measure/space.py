@@ -68,16 +68,9 @@ def save_sample(path: Path, descriptors: Floats, vectors: Floats, labels: LabelT
     rows = np.arange(len(labels))
     if len(rows) > SAMPLE:
         rows = np.sort(np.random.default_rng(seed).choice(rows, SAMPLE, replace=False))
-    write_arrays(
-        path,
-        {
-            "ids": labels.ids[rows],
-            "classes": np.asarray(labels.classes, dtype=np.str_),
-            "labels": labels.values[rows],
-            "values": np.asarray(descriptors[rows], dtype=np.float16),
-            "vectors": vectors,
-        },
-    )
+    classes, values = np.asarray(labels.classes, dtype=np.str_), np.asarray(descriptors[rows], dtype=np.float16)
+    told = {"ids": labels.ids[rows], "classes": classes, "labels": labels.values[rows]}
+    write_arrays(path, {**told, "values": values, "vectors": vectors})
 
 
 def _edges(values: Floats) -> NDArray[np.float64]:

@@ -21,9 +21,7 @@ MINIMUM = 10  # images with the finding, and images without; fewer say little ab
 def choose_thresholds(truth: LabelTable, predicted: LabelTable) -> dict[str, float | None]:
     """A threshold for each predicted class, None where the labels do not allow one, or an image has one class.
 
-    Args:
-        truth: labels of 0, 1 or NaN; rows are matched by id and classes by name.
-        predicted: probabilities for at least these images.
+    Rows are matched by id and classes by name.
     """
     if truth.exclusive:  # the likeliest class is called, whatever its probability
         return dict.fromkeys(predicted.classes)
@@ -36,9 +34,7 @@ def choose_thresholds(truth: LabelTable, predicted: LabelTable) -> dict[str, flo
             f"Image {str(truth.ids[row])!r} has a label of {labels[row, column]:g} for {predicted.classes[column]!r}: "
             "a threshold needs labels of 0 or 1."
         )
-    return {
-        name: youden_threshold(labels[:, column], scores[:, column]) for column, name in enumerate(predicted.classes)
-    }
+    return dict(zip(predicted.classes, map(youden_threshold, labels.T, scores.T), strict=True))
 
 
 def youden_threshold(labels: NDArray[Any], scores: NDArray[Any], minimum: int = MINIMUM) -> float | None:
@@ -46,11 +42,7 @@ def youden_threshold(labels: NDArray[Any], scores: NDArray[Any], minimum: int = 
 
     It lies halfway between two neighbouring scores. Of several equally good ones it is the highest, which raises
     fewest false alarms. None with fewer than `minimum` images on either side, or if the scores rank them no better
-    than a coin would: some cut looks good by accident even then.
-
-    Args:
-        labels: (N) of 0, 1 or NaN.
-        scores: (N); NaN counts as missing.
+    than a coin would: some cut looks good by accident even then. NaN counts as missing.
     """
     known = ~(np.isnan(labels) | np.isnan(scores))
     positive = np.sort(scores[known & (labels == 1)].astype(np.float64))

@@ -20,13 +20,10 @@ Mask = NDArray[np.bool_]
 
 
 def judge_votes(voters: Voters, given: LabelTable, clean: LabelTable, exposed: Mask, seed: int) -> Votes | None:
-    """Ask the neighbours of images whose true labels are known.
+    """Ask the neighbours of images whose true labels are known, which vote with the given ones.
 
     Args:
-        voters: finds the neighbours of these rows.
-        given: labels that the neighbours vote with.
-        clean: the truth, in the same order.
-        exposed: (N) rows where it is known.
+        exposed: (N) rows where the truth is known.
         seed: of the sample, where there are many.
     """
     rows = np.flatnonzero(exposed)
@@ -58,20 +55,14 @@ def vote_quality(
 
     "positive" compares the labels so set with the true ones. "entry" takes a given label for wrong where it differs
     from the label so set; truly wrong is where it differs from the true one. Where nothing is flagged, precision is
-    NaN, not 0.
-
-    Args:
-        counts: (Q, C) votes.
-        given: (Q, C) labels; where these or `clean` are NaN nothing is judged.
+    NaN, not 0. Everything is (Q, C); where labels are NaN nothing is judged.
     """
     known = ~(np.isnan(given) | np.isnan(clean))
     held, true = given >= 0.5, clean >= 0.5
-    lines = []
-    for threshold in range(1, most + 1):
-        voted = counts >= threshold
-        entry = _both(voted != held, held != true, known)
-        lines.append(Threshold(threshold, _both(voted, true, known), entry))
-    return tuple(lines)
+    return tuple(
+        Threshold(votes, _both(counts >= votes, true, known), _both((counts >= votes) != held, held != true, known))
+        for votes in range(1, most + 1)
+    )
 
 
 def _both(flagged: Mask, wrong: Mask, known: Mask) -> Averages:

@@ -33,26 +33,13 @@ def markdown(grid: Grid) -> str:
     parts = [f"## {grid.name}\n"]
     for test in grid.judged:
         parts += [f"### AUC on {test}\n", _table(grid, test, score_cell, grid.methods)]
-        others = [label for label in grid.methods if not _is_reference(grid, label)]
-        if others != list(grid.methods):
+        own = {group.label for group in grid.groups.values() if group.method == grid.reference}
+        others = [label for label in grid.methods if label not in own]
+        if own:
             words = f"One-sided p that {grid.reference} is no better, by the paper's z-test / by Welch's t-test:\n"
             parts += [words, _table(grid, test, _p_values, others), _verdicts(grid, test)]
     parts += ["### Cost\n", costs_table(grid), "### Missing runs\n", missing_runs(grid)]
     return "\n".join(parts)
-
-
-def better(grid: Grid, test: str, method: str, sign: int = 1) -> dict[str, list[str]]:
-    """Which methods are surely better than another over seeds, or with -1 worse, and at which noise.
-
-    Every page, HTML or Markdown, goes by this.
-    """
-    places: dict[str, list[str]] = {}
-    for label in sorted(grid.methods):
-        for noise in grid.noises:
-            group = grid.groups.get((label, noise))
-            if group is not None and grid.verdict(group, method, test) == sign:
-                places.setdefault(label, []).append(noise)
-    return places
 
 
 def score_cell(grid: Grid, label: str, noise: str, test: str) -> Mean:
@@ -62,14 +49,9 @@ def score_cell(grid: Grid, label: str, noise: str, test: str) -> Mean:
     return Mean(bare, len(grid.records(label, noise)), len(grid.seeds))
 
 
-def _is_reference(grid: Grid, label: str) -> bool:
-    return any(group.label == label and group.method == grid.reference for group in grid.groups.values())
-
-
 def _entry(grid: Grid, label: str, noise: str, test: str) -> dict[str, Any]:
     sample, records = grid.score(label, noise, test), grid.records(label, noise)
     z, welch = _tests(grid, grid.groups.get((label, noise)), test)
-    places = [record.environment for record in records]
     return {
         "name": grid.name,
         "test": test,
@@ -81,11 +63,11 @@ def _entry(grid: Grid, label: str, noise: str, test: str) -> dict[str, Any]:
         "std": _rounded(sample.std if sample else None, 4),
         "z_test_p": _significant(z),
         "welch_p": _significant(welch),
-        "seconds": _rounded(_mean_seconds(records), 1),
-        "runs_at_once": _largest([place.runs_at_once for place in places]),
-        "images_presented": _rounded(_mean([record.result.images_presented for record in records]), 0),
-        "peak_memory_mb": _largest([place.peak_memory_mb for place in places]),
-        "peak_gpu_memory_mb": _largest([place.peak_gpu_memory_mb for place in places]),
+        "seconds": _rounded(_mean(records, "seconds"), 1),
+        "runs_at_once": _largest(records, "runs_at_once"),
+        "images_presented": _rounded(_mean(records, "images_presented"), 0),
+        "peak_memory_mb": _largest(records, "peak_memory_mb"),
+        "peak_gpu_memory_mb": _largest(records, "peak_gpu_memory_mb"),
     }
 
 
@@ -98,23 +80,25 @@ def _p_values(grid: Grid, label: str, noise: str, test: str) -> str:
 
 def _tests(grid: Grid, group: Group | None, test: str) -> tuple[float | None, float | None]:
     """The p of both tests of the reference against a group; None where they cannot be computed."""
-    other = None if group is None else grid.opposite(group, grid.reference)
-    if group is None or other is None:
-        return None, None
-    reference, sample = other.score(test), group.score(test)
+    other = grid.opposite(group, grid.reference) if group else None
+    reference, sample = (one.score(test) if one else None for one in (other, group))
     if reference is None or sample is None:
         return None, None
     return z_test(reference, sample), welch_test(reference, sample)
 
 
 def verdicts(grid: Grid, test: str, method: str) -> list[str]:
-    """Which methods are surely better than another over seeds, and which worse, as two sentences."""
-    sentences = []
-    for word, sign in (("Better", 1), ("Worse", -1)):
-        places = better(grid, test, method, sign)
-        named = "; ".join(f"{label} at {', '.join(noises)}" for label, noises in places.items())
-        sentences.append(f"{word} than {method} over seeds, by Welch's p < {SURE:g}: {named or 'none'}.")
-    return sentences
+    """Which methods are surely better than another over seeds, and which worse, as two sentences for every page."""
+    found: dict[int, dict[str, list[str]]] = {1: {}, -1: {}, 0: {}}
+    for label, noise in [(label, noise) for label in sorted(grid.methods) for noise in grid.noises]:
+        group = grid.groups.get((label, noise))
+        if group is not None:
+            found[grid.verdict(group, method, test)].setdefault(label, []).append(noise)
+    told = [[f"{label} at {', '.join(noises)}" for label, noises in found[sign].items()] for sign in (1, -1)]
+    return [
+        f"{word} than {method} over seeds, by Welch's p < {SURE:g}: {'; '.join(named) or 'none'}."
+        for word, named in zip(("Better", "Worse"), told, strict=True)
+    ]
 
 
 def _verdicts(grid: Grid, test: str) -> str:
@@ -134,14 +118,10 @@ def costs_table(grid: Grid) -> str:
     body = []
     for label in grid.methods:
         records, factor = grid.records(label), grid.presented(label)
-        places = [record.environment for record in records]
-        largest = [
-            _largest([getattr(place, key) for place in places])
-            for key in ("runs_at_once", "peak_memory_mb", "peak_gpu_memory_mb")
-        ]
-        at_once, memory, gpu = (UNDEFINED if value is None else f"{value:,.0f}" for value in largest)
-        time = show_seconds(_mean_seconds(records))
-        body.append([label, time, at_once, UNDEFINED if factor is None else f"{factor:.2f}", memory, gpu])
+        largest = [_largest(records, key) for key in ("runs_at_once", "peak_memory_mb", "peak_gpu_memory_mb")]
+        at_once, memory, gpu = (None if value is None else f"{value:,.0f}" for value in largest)
+        time = show_seconds(_mean(records, "seconds"))
+        body.append([label, time, at_once, None if factor is None else f"{factor:.2f}", memory, gpu])
     presented = f"images presented / {BASELINE}"
     return markdown_table(["method", "training time", "runs at once", presented, "memory, MB", "GPU memory, MB"], body)
 
@@ -156,15 +136,12 @@ def missing_runs(grid: Grid) -> str:
     return "\n".join(lines or ["None."]) + "\n"
 
 
-def _mean_seconds(records: Sequence[Record]) -> float | None:
-    return _mean([record.result.seconds for record in records])
+def _mean(records: Sequence[Record], key: str) -> float | None:
+    return statistics.fmean(getattr(record.result, key) for record in records) if records else None
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return statistics.fmean(values) if values else None
-
-
-def _largest(values: Sequence[float | None]) -> float | None:
+def _largest(records: Sequence[Record], key: str) -> float | None:
+    values = [getattr(record.environment, key) for record in records]
     return max((float(value) for value in values if value is not None), default=None)
 
 

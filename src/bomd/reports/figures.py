@@ -6,7 +6,8 @@ import base64
 import io
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from bomd.measure.significance import Sample
-from bomd.reports.palette import OWN
-from bomd.reports.palette import PALETTE as PALETTE
 
 if TYPE_CHECKING:  # it takes a second to load, and a page may turn out to have nothing to draw
     from matplotlib.axes import Axes
 
+# Okabe and Ito's colours, which the colour-blind can tell apart; yellow and black vanish on one background
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# The methods that pages speak of most look the same in every figure: their places in the palette
+OWN = {"bomd": 0, "bce": 1, "bomd-plus": 2, "nvum": 3}
 MARKERS = (("o", "●"), ("s", "■"), ("^", "▲"), ("D", "◆"), ("v", "▼"))  # for matplotlib, and for a legend
 WIDTH = 4.4  # inches at 96 px: the width of a phone, so that text is never scaled down much
 INK, FAINT = "#010203", "#040506"  # stand-ins that become colours of the page
@@ -60,12 +63,14 @@ class Look:
 
 @dataclass(frozen=True)
 class Dots:
-    """A number per class, with an interval where there is one; None leaves a gap."""
+    """A number per class or kind of noise, with an interval where there is one; None leaves a gap."""
 
     look: Look
-    values: Sequence[float | None]
-    lows: Sequence[float | None]
-    highs: Sequence[float | None]
+    samples: Sequence[Sample | None]
+
+    def numbers(self) -> NDArray[np.float64]:
+        """(3, N) means, lower and upper ends; what is unknown is NaN, which matplotlib leaves out."""
+        return np.asarray([(one and one.mean, *ends(one)) for one in self.samples], dtype=np.float64).T
 
 
 def looks(labels: Sequence[str]) -> list[Look]:
@@ -82,90 +87,70 @@ def looks(labels: Sequence[str]) -> list[Look]:
 def dot_plot(classes: Sequence[str], series: Sequence[Dots], axis: str, name: str) -> Markup:
     """Classes from top to bottom, one dot per method beside each other, with intervals as lines."""
     step = 0.8 / max(len(series), 1)
-    with _styled(name):
-        figure, axes = _axes(0.6 + len(classes) * max(0.2, 0.06 + 0.11 * len(series)), classes)
+    height = 0.6 + len(classes) * max(0.2, 0.06 + 0.11 * len(series))
+    with _axes(name, height, axis, names=classes) as axes:
         for place, dots in enumerate(series):
             rows = np.arange(len(classes)) + (place - (len(series) - 1) / 2) * step
-            values, lows, highs = (_numbers(part) for part in (dots.values, dots.lows, dots.highs))
+            values, lows, highs = dots.numbers()
             axes.hlines(rows, lows, highs, color=dots.look.colour, lw=1.4, alpha=0.7)
             axes.plot(values, rows, dots.look.marker, color=dots.look.colour, ms=4.5)
         if axes.get_xlim()[0] < 0.5:
             axes.axvline(0.5, color=INK, lw=0.8, ls=(0, (2, 3)))
-        axes.set_xlabel(axis)
-        return _svg(figure, f"{axis}, by class")
+        return _svg(axes, f"{axis}, by class")
 
 
 def noise_plot(
-    places: Sequence[float],
-    ticks: Sequence[str],
-    series: Sequence[Dots],
-    faint: Sequence[Sequence[float | None]],
-    limits: tuple[float, float],
-    axes_names: tuple[str, str],
-    name: str,
+    panel: Mapping[str, Any], series: Sequence[Dots], faint: Sequence[Dots], limits: Sequence[float], up: str, name: str
 ) -> Markup:
     """A line per method over kinds of noise with its spread as bars, and thin lines for the methods not named."""
+    across, places, ticks = panel["axis"], panel["places"], panel["ticks"]
     width = (max(places) - min(places)) or 1.0
     crowded = len(ticks) > 5 and max(map(len, ticks)) > 4
-    with _styled(name):
-        figure, axes = _axes(*((3.0, (), 0.9) if crowded else (2.6,)))
-        for unnamed in faint:
-            axes.plot(places, _numbers(unnamed), color=FAINT, lw=1)
+    with _axes(name, 3.0 if crowded else 2.6, across, up, below=0.9 if crowded else 0.46) as axes:
+        for dots in faint:
+            axes.plot(places, dots.numbers()[0], color=FAINT, lw=1)
         for place, dots in enumerate(series):
             beside = np.asarray(places) + (place - (len(series) - 1) / 2) * 0.012 * width
-            values, lows, highs = (_numbers(part) for part in (dots.values, dots.lows, dots.highs))
+            values, lows, highs = dots.numbers()
             axes.vlines(beside, lows, highs, color=dots.look.colour, lw=1.4, alpha=0.7)
             axes.plot(beside, values, color=dots.look.colour, lw=1.3, marker=dots.look.marker, ms=4.5)
         axes.set_xticks(places, ticks, rotation=35 if crowded else 0, ha="right" if crowded else "center")
-        axes.set_ylim(limits)
-        axes.grid(axis="y", lw=0.5)
-        axes.set_xlabel(axes_names[0])
-        axes.set_ylabel(axes_names[1])
-        return _svg(figure, f"{axes_names[1]} over {axes_names[0]}, a line per method")
+        axes.set_ylim(*limits)
+        return _svg(axes, f"{up} over {across}, a line per method")
 
 
 def change_plot(
-    classes: Sequence[str],
-    before: Sequence[float | None],
-    after: Sequence[float | None],
-    axis: str,
-    name: str,
+    classes: Sequence[str], before: Sequence[float | None], after: Sequence[float | None], axis: str, name: str
 ) -> Markup:
     """An open dot for before, a filled one for after, joined by a line."""
-    with _styled(name):
-        figure, axes = _axes(0.6 + 0.2 * len(classes), classes)
+    with _axes(name, 0.6 + 0.2 * len(classes), axis, names=classes) as axes:
         starts, ends, rows = _numbers(before), _numbers(after), np.arange(len(classes))
         for kind, colour in ((ends >= starts, PALETTE[0]), (ends < starts, PALETTE[1])):
             axes.hlines(rows[kind], starts[kind], ends[kind], color=colour, lw=1.4, alpha=0.7)
             axes.plot(ends[kind], rows[kind], "o", color=colour, ms=5)
             axes.plot(starts[kind], rows[kind], "o", mfc="none", mec=colour, ms=5)
-        axes.set_xlabel(axis)
-        return _svg(figure, f"{axis} before and after, by class")
+        return _svg(axes, f"{axis} before and after, by class")
 
 
 def bars(classes: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], axis: str, name: str) -> Markup:
     """Horizontal bars, one per series (colour, values) beside each other."""
     height = 0.8 / len(series)
-    with _styled(name):
-        figure, axes = _axes(0.6 + len(classes) * (0.1 + 0.09 * len(series)), classes)
+    with _axes(name, 0.6 + len(classes) * (0.1 + 0.09 * len(series)), axis, names=classes) as axes:
         for place, (colour, values) in enumerate(series):
             offset = (place - (len(series) - 1) / 2) * height
             axes.barh(np.arange(len(classes)) + offset, values, height=height * 0.92, color=colour)
-        axes.set_xlabel(axis)
-        return _svg(figure, f"{axis}, by class")
+        return _svg(axes, f"{axis}, by class")
 
 
 def score_bars(rows: Sequence[tuple[str, str, Sample | None, Sample | None]], title: str, name: str) -> Markup:
     """Mean AUC as bars from chance, 0.5: a full one of the record, and below it a pale one of this run.
 
-    Args:
-        rows: Name, colour, what was recorded and what this run gave, each with its interval.
+    A row is a name, a colour, what was recorded and what this run gave.
     """
     places = {row: [(part, pale) for pale, part in enumerate(parts) if part] for row, (_, _, *parts) in enumerate(rows)}
     known = [end for same in places.values() for part, _ in same for end in (part.mean, *ends(part)) if end is not None]
     start, stop = min([0.5, *known]), max([0.6, *known])
-    with _styled(name):
-        figure, axes = _axes(0.6 + 0.5 * len(rows), [row[0] for row in rows])
+    with _axes(name, 0.6 + 0.5 * len(rows), "mean AUC", names=[row[0] for row in rows]) as axes:
         for row, same in places.items():
             for place, (part, pale) in enumerate(same):
                 at = row + (place - (len(same) - 1) / 2) * 0.4
@@ -174,12 +159,11 @@ def score_bars(rows: Sequence[tuple[str, str, Sample | None, Sample | None]], ti
                 axes.hlines(at, *_numbers([low, high]), color=INK, lw=1.2)
                 axes.annotate(f"{part.mean:.3f}", (high or part.mean, at), (4, 0), "data", "offset points", va="center")
         axes.set_xlim(start, stop + 0.16 * (stop - start))
-        axes.set_xlabel("mean AUC")
         said = [
             f"{rows[row][0]}: " + ", ".join(f"{part.mean:.3f}{' in this run' * pale}" for part, pale in same)
             for row, same in places.items()
         ]
-        return _svg(figure, title, "; ".join(said) + ".")
+        return _svg(axes, title, "; ".join(said) + ".")
 
 
 def ends(value: Sample | None) -> tuple[float | None, float | None]:
@@ -190,25 +174,16 @@ def ends(value: Sample | None) -> tuple[float | None, float | None]:
 
 
 def found_plot(lines: Mapping[str, Sequence[float]], looked: Sequence[float], title: str, name: str) -> Markup:
-    """A line for each order in which images are looked at: how many wrong ones were found until then.
-
-    Args:
-        lines: By order, as `FOUND_LINES` draws it.
-        looked: How many images were looked at, for each number of a line.
-    """
-    with _styled(name):
-        figure, axes = _axes(2.6)
+    """A line for each order in which images are looked at: how many wrong ones were found after so many."""
+    with _axes(name, 2.6, "images looked at", "wrong ones found") as axes:
         for order, drawn in FOUND_LINES.items():
             axes.plot(looked, lines[order], **{key: value for key, value in drawn.items() if key != "sign"})
         axes.set_xlim(0, looked[-1])
         axes.set_ylim(0, None)
         axes.locator_params("x", nbins=6)
-        axes.grid(axis="y", lw=0.5)
-        axes.set_xlabel("images looked at")
-        axes.set_ylabel("wrong ones found")
         half = len(looked) // 2
         said = [f"{order} {lines[order][half]:,.0f}" for order in FOUND_LINES]
-        return _svg(figure, title, f"Found among the first {looked[half]:,.0f}: {', '.join(said)}.")
+        return _svg(axes, title, f"Found among the first {looked[half]:,.0f}: {', '.join(said)}.")
 
 
 def histogram(changed: NDArray[np.float32], unchanged: NDArray[np.float32], border: float | None, name: str) -> Markup:
@@ -216,8 +191,7 @@ def histogram(changed: NDArray[np.float32], unchanged: NDArray[np.float32], bord
     both = np.concatenate([changed, unchanged])
     low, high = np.percentile(both, [0.5, 99.5]) if len(both) else (0.0, 1.0)
     edges = np.linspace(low, high if high > low else low + 1, 41)
-    with _styled(name):
-        figure, axes = _axes(2.4)
+    with _axes(name, 2.4, "margin (lower is more suspect)", "share of images") as axes:
         for values, colour in ((unchanged, PALETTE[0]), (changed, PALETTE[1])):
             if len(values):
                 counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
@@ -225,33 +199,19 @@ def histogram(changed: NDArray[np.float32], unchanged: NDArray[np.float32], bord
                 axes.stairs(counts / len(values), edges, color=colour, fill=True, alpha=0.25)
         if border is not None:
             axes.axvline(border, color=INK, lw=0.8, ls=(0, (2, 3)))
-            axes.annotate(
-                "flagged ◂",
-                (border, 1),
-                (-3, 0),
-                ("data", "axes fraction"),
-                "offset points",
-                ha="right",
-                va="top",
-            )
+            place = ("data", "axes fraction")
+            axes.annotate("flagged ◂", (border, 1), (-3, 0), place, "offset points", ha="right", va="top")
         axes.locator_params("x", nbins=6)
-        axes.grid(axis="y", lw=0.5)
-        axes.set_xlabel("margin (lower is more suspect)")
-        axes.set_ylabel("share of images")
-        return _svg(figure, "Histogram of margins, truly changed and unchanged labels")
+        return _svg(axes, "Histogram of margins, truly changed and unchanged labels")
 
 
 def curves(lines: Sequence[tuple[Look, Sequence[int], Sequence[float]]], axis: str, name: str) -> Markup:
     """A line per run over epochs."""
-    with _styled(name):
-        figure, axes = _axes(2.2)
+    with _axes(name, 2.2, "epoch", axis) as axes:
         for look, epochs, values in lines:
             axes.plot(epochs, values, color=look.colour, lw=1.4, marker=look.marker, ms=3, alpha=0.85)
         axes.locator_params("x", integer=True)
-        axes.grid(axis="y", lw=0.5)
-        axes.set_xlabel("epoch")
-        axes.set_ylabel(axis)
-        return _svg(figure, f"{axis} over epochs")
+        return _svg(axes, f"{axis} over epochs")
 
 
 def thumbnail(pixels: NDArray[np.uint8]) -> str:
@@ -261,64 +221,42 @@ def thumbnail(pixels: NDArray[np.uint8]) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(stream.getvalue()).decode("ascii")
 
 
-def _numbers(values: Sequence[float | None]) -> NDArray[np.float64]:
-    """Unknown values as NaN, which matplotlib leaves out."""
-    return np.asarray([np.nan if value is None else value for value in values], dtype=np.float64)
+def _numbers(values: Sequence[Any]) -> NDArray[np.float64]:
+    """None becomes NaN, which matplotlib leaves out."""
+    return np.asarray(values, dtype=np.float64)
 
 
-def _styled(name: str) -> Any:
-    """The look of all figures, while one is drawn; the name makes the ids in it."""
-    from matplotlib import rc_context
-
-    return rc_context({**STYLE, "svg.hashsalt": name})
-
-
-def _axes(height: float, names: Sequence[str] = (), below: float = 0.46) -> tuple[Any, Axes]:
+@contextmanager
+def _axes(
+    salt: str, height: float, across: str, up: str = "", names: Sequence[str] = (), below: float = 0.46
+) -> Iterator[Axes]:
     """A figure with one pair of axes, placed by hand: measuring every text would take longer than all the rest.
 
-    Args:
-        names: Of the classes, written left of the axes.
-        below: Inches for the ticks and the name of the axis.
+    `salt` makes the ids in it, `names` of classes are left of the axes, and `below` are inches for what is below them.
     """
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    longest = max((len(_short(name)) for name in names), default=6)
-    left = 0.12 + 0.074 * longest
-    figure = Figure(figsize=(WIDTH, height))
+    short = [name if len(name) <= 24 else name[:23] + "…" for name in names]
+    left = 0.12 + 0.074 * max(map(len, short), default=6)
     box = (left / WIDTH, below / height, (WIDTH - left - 0.16) / WIDTH, (height - below - 0.1) / height)
-    axes = figure.add_axes(box)
-    axes.tick_params(length=0)
-    if names:
-        axes.set_yticks(range(len(names)), [_short(name) for name in names])
-        axes.set_ylim(len(names) - 0.4, -0.6)
-        axes.grid(axis="x", lw=0.5)
-        axes.barh(range(0, len(names), 2), 1, 1, color=FAINT, alpha=0.25, lw=0, zorder=0, transform=_across(axes))
-    return figure, axes
+    with rc_context({**STYLE, "svg.hashsalt": salt}):
+        axes = Figure(figsize=(WIDTH, height)).add_axes(box)
+        axes.tick_params(length=0)
+        axes.set(xlabel=across, ylabel=up)
+        axes.grid(axis="x" if names else "y", lw=0.5)
+        if names:
+            axes.set_yticks(range(len(names)), short)
+            axes.set_ylim(len(names) - 0.4, -0.6)
+            rows = axes.get_yaxis_transform()  # places by fractions of the width and by rows
+            axes.barh(range(0, len(names), 2), 1, 1, color=FAINT, alpha=0.25, lw=0, zorder=0, transform=rows)
+        yield axes
 
 
-def _across(axes: Axes) -> Any:
-    """Places by fractions of the width and by rows."""
-    return axes.get_yaxis_transform()
-
-
-def _short(name: str, longest: int = 24) -> str:
-    return name if len(name) <= longest else name[: longest - 1] + "…"
-
-
-def _shorten(attribute: re.Match[str]) -> str:
-    """Coordinates to a hundredth of a point, which is finer than any screen and halves the file."""
-    return re.sub(r"(\d\.\d\d)\d+", r"\1", attribute.group())
-
-
-def _svg(figure: Any, title: str, description: str = "") -> Markup:
-    """The drawing as one `<svg>` element whose colours and font are the page's.
-
-    Args:
-        title: What it shows, for those who cannot see it.
-        description: What can be read from it, for the same.
-    """
+def _svg(axes: Any, title: str, description: str = "") -> Markup:
+    """The drawing as one `<svg>` element with the page's colours and font; the words are for those who cannot see."""
     stream = io.StringIO()
-    figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
+    axes.figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     drawing = stream.getvalue()
     drawing = drawing[drawing.index("<svg") :]
     drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
@@ -329,7 +267,8 @@ def _svg(figure: Any, title: str, description: str = "") -> Markup:
     body = body.replace("xlink:href=", "href=").replace(f": {INK}", ": currentColor")
     body = body.replace(f": {FAINT}", ": var(--line)")
     body = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", body)
-    body = re.sub(r' (d|x|y|transform)="[^"]*"', _shorten, body)
+    # Coordinates to a hundredth of a point, which is finer than any screen and halves the file.
+    body = re.sub(r' (d|x|y|transform)="[^"]*"', lambda found: re.sub(r"(\d\.\d\d)\d+", r"\1", found[0]), body)
     width = float(opening.group(1).split()[2]) * 4 / 3
     head = Markup('<svg viewBox="{}" role="img" style="max-width: {}px"><title>{}</title>').format(
         opening.group(1), round(width), title

@@ -27,16 +27,8 @@ KINDS = {
 
 
 def read_pages(run: Path, record: LabelRecord, most: int) -> list[dict[str, Any]]:
-    """The examples that a run directory holds; see `pages`."""
-    return pages(record, Examples.load(run / "examples.npz"), most)
-
-
-def pages(record: LabelRecord, examples: Examples, most: int) -> list[dict[str, Any]]:
-    """At most this many examples of each kind, as plain values for the template; kinds are never mixed.
-
-    Args:
-        most: Of each kind, in the order of review.
-    """
+    """At most this many examples of each kind that a run directory holds, in the order of review; never mixed."""
+    examples = Examples.load(run / "examples.npz")
     if len(examples.flagged) and max(examples.flagged.max(), examples.rows.max()) >= len(record.given):
         raise InputError("examples.npz names rows that labels.npz does not have. Run it again.")
     pictures = {int(row): pixels for row, pixels in zip(examples.rows, examples.pixels, strict=True)}
@@ -49,16 +41,8 @@ def pages(record: LabelRecord, examples: Examples, most: int) -> list[dict[str, 
         for card, row in zip(cards, rows, strict=False):
             card["wrong"] = bool(changed[row]) if truth[row] else None
         if len(rows):
-            found.append(
-                {
-                    "kind": kind,
-                    "meaning": meaning,
-                    "count": len(rows),
-                    "judged": int(truth[rows].sum()),
-                    "wrong": int((truth & changed)[rows].sum()),
-                    "cards": cards,
-                }
-            )
+            counts = {"judged": int(truth[rows].sum()), "wrong": int((truth & changed)[rows].sum())}
+            found.append({"kind": kind, "meaning": meaning, "count": len(rows), "cards": cards} | counts)
     return found
 
 
@@ -71,10 +55,8 @@ def known_truth(record: LabelRecord) -> NDArray[np.bool_]:
 
 def truly_changed(record: LabelRecord) -> NDArray[np.bool_]:
     """(N) whether any given label differs from the right one; meaningful where the truth is known."""
-    different = record.given.values != _clean(record)
-    unknown = np.isnan(record.given.values) | np.isnan(_clean(record))
-    changed: NDArray[np.bool_] = (different & ~unknown).any(axis=1)
-    return changed
+    given, clean = record.given.values, _clean(record)
+    return np.asarray(((given != clean) & ~np.isnan(given) & ~np.isnan(clean)).any(axis=1))
 
 
 def relabels(record: LabelRecord) -> bool:
@@ -98,10 +80,7 @@ def margins(record: LabelRecord, name: str) -> Any:
 def composition(run: Record, name: str) -> dict[str, Any]:
     """Positive labels of each class among all images and among those kept as clean."""
     items = run.result.composition or ()
-    counts = [
-        (figures.PALETTE[4], [item.given for item in items]),
-        (figures.PALETTE[0], [item.kept for item in items]),
-    ]
+    counts = [(figures.PALETTE[4], [item.given for item in items]), (figures.PALETTE[0], [item.kept for item in items])]
     return {"figure": figures.bars([item.name for item in items], counts, "positive labels", name), "items": items}
 
 
@@ -114,8 +93,7 @@ def changes(run: Record, record: LabelRecord, name: str) -> dict[str, Any]:
         masses.insert(0, ("true", figures.PALETTE[2], record.clean))
     sums = [(colour, np.nansum(table.values[rows], axis=0).tolist()) for _, colour, table in masses]
     classes = [item.to_dict() for item in run.result.labels.classes] if run.result.labels else []
-    before, after = ([item[key] for item in classes] for key in ("before", "after"))
-    names = [item["name"] for item in classes]
+    names, before, after = ([item[key] for item in classes] for key in ("name", "before", "after"))
     return {
         "images": int(rows.sum()),
         "masses": [(title, colour) for title, colour, _ in masses],
@@ -133,13 +111,8 @@ def questions(record: LabelRecord) -> dict[str, Any]:
     values, flagged, opinion = record.given.values, record.flagged, record.opinion
     positive, negative = values >= 0.5, values < 0.5  # what is not labelled is neither
     removed, added = record.removed, record.added
-    counts = {
-        "positives": positive,
-        "negatives": negative,
-        "flagged": positive & flagged[:, None],
-        "removed": removed,
-        "added": added,
-    }
+    counts = {"positives": positive, "negatives": negative, "flagged": positive & flagged[:, None]}
+    counts |= {"removed": removed, "added": added}
     classes: list[dict[str, Any]] = [
         {"name": name, **{key: int(found[:, column].sum()) for key, found in counts.items()}}
         for column, name in enumerate(record.given.classes)
@@ -169,19 +142,17 @@ def course(run: Path) -> Iterator[tuple[tuple[str, str], list[int], list[float]]
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
     except (OSError, ValueError) as error:
         raise InputError(f"Cannot read {path}: {error}.") from error
-    for stage in dict.fromkeys(str(line["stage"]) for line in lines):
-        for key in ("loss", "validation"):
-            passes: list[tuple[list[int], list[float]]] = []
-            for line in lines:
-                value = line.get(key)
-                if line["stage"] == stage and isinstance(value, int | float) and math.isfinite(value):
-                    epoch = int(line["epoch"])
-                    if not passes or epoch <= passes[-1][0][-1]:  # the same stage again, such as a second opinion
-                        passes.append(([], []))
-                    passes[-1][0].append(epoch)
-                    passes[-1][1].append(value)
-            for epochs, values in passes:
-                yield (stage, key), epochs, values
+    stages = dict.fromkeys(str(line["stage"]) for line in lines)
+    for stage, key in [(stage, key) for stage in stages for key in ("loss", "validation")]:
+        passes: list[tuple[list[int], list[float]]] = []
+        for line in lines:
+            epoch, value = line.get("epoch"), line.get(key)
+            if line["stage"] == stage and isinstance(value, int | float) and math.isfinite(value):
+                if not passes or epoch <= passes[-1][0][-1]:  # the same stage again, such as a second opinion
+                    passes.append(([], []))
+                passes[-1][0].append(epoch)
+                passes[-1][1].append(value)
+        yield from (((stage, key), *one) for one in passes)
 
 
 def _clean(record: LabelRecord) -> NDArray[np.float32]:

@@ -27,13 +27,9 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def link_to_review(run: Path, page: Path) -> dict[str, Any] | None:
-    """Where links from this page to the review of a run lead, and the command that starts it.
+    """Where links from this page to the review of a run lead, which gets its gate, and the command that starts it.
 
-    Args:
-        run: The run directory; gets its gate if it has none.
-
-    Returns:
-        None where the run directory cannot be written to, so that no review can take place either.
+    None where the run directory cannot be written to, so that no review can take place either.
     """
     try:
         if not (run / PAGE).exists():

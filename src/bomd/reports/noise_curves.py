@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,15 +29,10 @@ DRAWS, FEWER_DRAWS = 500, 200  # of patients; fewer where many pairs are compare
 
 @dataclass(frozen=True, eq=False)
 class Judged(Grid):
-    """A grid with the best methods first, and how far each is from the reference.
+    """A grid with the best methods first, and how far each is from the reference."""
 
-    Attributes:
-        gaps: Distance from the reference by method, noise and test set, where both ran.
-        limits: What was not computed to save time, as sentences.
-    """
-
-    gaps: dict[tuple[str, str, str], Gap] = field(default_factory=dict)
-    limits: list[str] = field(default_factory=list)
+    gaps: dict[tuple[str, str, str], Gap] = field(default_factory=dict)  # by method, noise and test set
+    limits: list[str] = field(default_factory=list)  # what was not computed to save time, as sentences
 
     @property
     def headline(self) -> tuple[str, ...]:
@@ -71,14 +66,11 @@ def judge(grids: Sequence[Grid]) -> list[Judged]:
 
 
 def compare(one: Group, other: Group, test: str, draws: int | None = DRAWS, most: int | None = None) -> Gap | None:
-    """How far one group is ahead of another that saw the same data.
+    """How far one group is ahead of another that saw the same data; None where no seed that both have was scored.
 
     Args:
         draws: Of test patients; None leaves the interval out.
         most: Seeds that the interval is computed from, to save time; None takes all.
-
-    Returns:
-        None where no seed that both have was scored.
     """
     shared = _shared(one, other, test)
     gaps = [left.result.tests[test].mean_auc - right.result.tests[test].mean_auc for left, right in shared]
@@ -93,38 +85,29 @@ def compare(one: Group, other: Group, test: str, draws: int | None = DRAWS, most
 
 
 def score_table(grid: Judged, look: dict[str, Look], columns: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Methods against kinds of noise or test sets, as plain values for the template.
-
-    Args:
-        columns: Noise and test set of each.
-    """
-    scores = {(m, *column): grid.score(m, *column) for m in grid.methods for column in columns}
-    best = {
-        column: max((s.mean for m in grid.methods if (s := scores[m, *column])), default=None) for column in columns
-    }
+    """Methods against columns of a kind of noise and a test set each, as plain values for the template."""
+    means = {column: [score.mean for m in grid.methods if (score := grid.score(m, *column))] for column in columns}
     largest = max([FAR, *(abs(gap.mean) for gap in grid.gaps.values())])
     lines: list[dict[str, Any]] = []
     for method in grid.methods:
         cells = []
         for noise, test in columns:
-            score, gap = scores[method, noise, test], grid.gaps.get((method, noise, test))
+            score, gap = grid.score(method, noise, test), grid.gaps.get((method, noise, test))
             group = grid.groups.get((method, noise))
             cells.append(
                 {
                     "auc": score,
                     "ap": group and group.score(test, "mean_ap"),
-                    "best": score is not None and score.mean == best[noise, test] and len(grid.methods) > 1,
+                    "best": score and score.mean == max(means[noise, test]) and len(grid.methods) > 1,
                     "gap": gap,
                     "shade": round(30 * abs(gap.mean) / largest) if gap else 0,
-                    "few": score is not None and score.count < len(grid.seeds) and score.count,
+                    "few": score and score.count < len(grid.seeds) and score.count,
                 }
             )
-        seeds = sorted({seed for group in grid.groups.values() if group.label == method for seed in group.seeds})
-        kinds = {group.method for group in grid.groups.values() if group.label == method}
-        lines.append(
-            {"look": look[method], "seeds": seeds, "cells": cells}
-            | {"plain": BASELINE in kinds, "reference": grid.reference in kinds}
-        )
+        groups = [group for group in grid.groups.values() if group.label == method]
+        kinds = {"plain": groups[0].method == BASELINE, "reference": groups[0].method == grid.reference}
+        seeds = sorted({seed for group in groups for seed in group.seeds})
+        lines.append({"look": look[method], "seeds": seeds, "cells": cells} | kinds)
     return {
         "columns": columns,
         "lines": lines,
@@ -145,37 +128,16 @@ def noise_figures(grid: Judged, look: dict[str, Look], test: str, name: str) -> 
     limits = (min(ends) - margin, max(ends) + margin)
     drawn = []
     for place, panel in enumerate(found):
-        series = [dots(look[m], [grid.score(m, noise, test) for noise in panel["noises"]]) for m in grid.leading]
-        others = [
-            [score.mean if (score := grid.score(m, noise, test)) else None for noise in panel["noises"]]
-            for m in grid.methods
-            if m not in grid.leading
-        ]
-        axes = (panel["axis"], f"mean AUC, {test_head(test)}")
-        figure = figures.noise_plot(
-            panel["places"], panel["ticks"], series, others, limits, axes, f"{name}-{grid.name}-{place}"
-        )
-        drawn.append({"title": panel["title"], "figure": figure})
+        lines = {m: Dots(look[m], [grid.score(m, noise, test) for noise in panel["noises"]]) for m in grid.methods}
+        named = [lines[m] for m in grid.leading]
+        faint = [dots for m, dots in lines.items() if m not in grid.leading]
+        axis, salt = f"mean AUC, {test_head(test)}", f"{name}-{grid.name}-{place}"
+        drawn.append(panel | {"figure": figures.noise_plot(panel, named, faint, limits, axis, salt)})
     return drawn
 
 
-def dots(look: Look, values: Sequence[Sample | None]) -> Dots:
-    """Means with their spread over seeds, or the interval of a single run, ready to be drawn."""
-    ends = [figures.ends(value) for value in values]
-    return Dots(
-        look,
-        [value.mean if value else None for value in values],
-        [low for low, _ in ends],
-        [high for _, high in ends],
-    )
-
-
 def panels(grid: Judged, test: str) -> list[dict[str, Any]]:
-    """Where each kind of noise lies on the axis of a noise curve; a panel for each share of labels.
-
-    Returns:
-        Dictionaries of title, axis, noises, places (x of each kind of noise) and ticks; none for a single noise.
-    """
+    """Where each kind of noise lies on the axis of a noise curve, a panel for each share of labels; none for one."""
     noises = [noise for noise in grid.noises if any(grid.score(method, noise, test) for method in grid.methods)]
     if len(noises) < 2:
         return []
@@ -191,23 +153,15 @@ def panels(grid: Judged, test: str) -> list[dict[str, Any]]:
     for share, members in sorted(same.items()):
         along = [*clean, *members]
         places = [levels[noise][2] for noise in along]
+        named = {"title": f"labels flip with probability {share:g}", "axis": "share of images with noise"}
         if len(along) > 1:
-            found.append(
-                {
-                    "title": f"labels flip with probability {share:g}",
-                    "axis": "share of images with noise",
-                    "noises": along,
-                    "places": places,
-                    "ticks": [f"{place:g}" for place in places],
-                }
-            )
+            found.append(named | {"noises": along, "places": places, "ticks": [f"{place:g}" for place in places]})
     return found
 
 
 def _ranked(grid: Grid) -> Judged:
     """Order the methods by how far they lie above the average of each kind of noise, so that a gap is no loss."""
-    parts = {item.name: getattr(grid, item.name) for item in fields(Grid)}
-    judged = Judged(**parts)
+    judged = Judged(**vars(grid))
     test = judged.headline[0] if judged.headline else ""
     means = {key: score.mean for key in grid.groups if (score := grid.score(*key, test))}
     averages = {
@@ -219,8 +173,7 @@ def _ranked(grid: Grid) -> Judged:
         known = [means[label, noise] - averages[noise] for noise in grid.noises if (label, noise) in means]
         return statistics.fmean(known) if known else -1.0
 
-    order = sorted(grid.methods, key=lambda label: (-standing(label), label))
-    return Judged(**parts | {"methods": tuple(order)})
+    return replace(judged, methods=tuple(sorted(grid.methods, key=lambda label: (-standing(label), label))))
 
 
 def _measure(grid: Judged, work: float) -> Judged:
@@ -270,24 +223,20 @@ def _shared(one: Group, other: Group, test: str) -> list[tuple[Record, Record]]:
 def _interval(pairs: Sequence[tuple[Record, Record]], test: str, draws: int) -> tuple[float, float] | None:
     """The paired bootstrap over test patients; None where the runs did not score the very same images."""
     loaded = [[_scores(run, test) for run in pair] for pair in pairs]
-    tables = [item for pair in loaded for item in pair]
-    if any(item is None for item in tables):
+    if any(item is None for pair in loaded for item in pair):
         return None
-    truth = tables[0][0]
-    alike = [all(_same(truth, item[0]) for item in pair) for pair in loaded]
-    if not alike[0]:
+    first = loaded[0][0][0]
+
+    def alike(truth: LabelTable) -> bool:
+        return truth.classes == first.classes and np.array_equal(truth.ids, first.ids)
+
+    if not alike(loaded[0][1][0]):
         return None
-    loaded = [pair for pair, same in zip(loaded, alike, strict=True) if same]  # held-out patients differ by seed
-    least = pairs[0][0].config.minimum_positives
-    found = paired.over_seeds(
-        truth, [pair[0][1] for pair in loaded], [pair[1][1] for pair in loaded], draws, minimum_positives=least
-    )
+    same = [pair for pair in loaded if all(alike(truth) for truth, _ in pair)]  # held-out patients differ by seed
+    ones, others = ([pair[side][1] for pair in same] for side in (0, 1))
+    found = paired.over_seeds(first, ones, others, draws, minimum_positives=pairs[0][0].config.minimum_positives)
     return None if found is None else (found.low, found.high)
 
 
 def _scores(run: Record, test: str) -> Any:
     return None if run.directory is None else load_predictions(run.directory / "predictions.npz").get(test)
-
-
-def _same(one: LabelTable, other: LabelTable) -> bool:
-    return one.classes == other.classes and np.array_equal(one.ids, other.ids)

@@ -12,8 +12,8 @@ from bomd.experiments.noise_names import noise_name
 from bomd.experiments.recorded import Record
 from bomd.experiments.records import THUMBNAIL, LabelRecord
 from bomd.reports import figures, gallery
+from bomd.reports.figures import OWN, PALETTE
 from bomd.reports.outcome import LEARNT, NOISY, OURS, RIGHT, TESTS, Outcome, curves, facts_of, labels_of
-from bomd.reports.palette import OWN, PALETTE
 from bomd.reports.report import write_report
 from bomd.runs import Run
 
@@ -26,16 +26,11 @@ Values = dict[str, Any]
 def write_demo(
     runs: Sequence[Run], path: Path, record: Mapping[str, Any] | None, commands: Sequence[tuple[str, str]]
 ) -> Outcome:
-    """Write the demo's page: what came of its runs, and then their report.
+    """Write the demo's page: what came of its runs, one for each method, and then their report; return the former.
 
     Args:
-        runs: One for each method.
-        path: The page.
         record: What was recorded with the same settings; None where they are others.
         commands: What to type next, as pairs of purpose and command.
-
-    Returns:
-        What came of these runs.
     """
     records = [Record.of(run) for run in runs]
     today, labels = Outcome.over([facts_of(records)]), labels_of(records)

@@ -32,17 +32,10 @@ Facts = dict[str, Any]  # of one seed, as JSON has them: "scores" by what was le
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of the demo, of one seed or over several.
+    """What came of the demo, of one seed or over several."""
 
-    Attributes:
-        scores: Mean AUC by what was learnt from and by test set.
-        found: Numbers of images: "images", "wrong", and how many wrong ones are among the first in each order, when
-            as many are looked at as are wrong.
-        seeds: How many.
-    """
-
-    scores: dict[tuple[str, str], Sample]
-    found: dict[str, Sample]
+    scores: dict[tuple[str, str], Sample]  # mean AUC by what was learnt from and by test set
+    found: dict[str, Sample]  # how many "images", "wrong" ones, and wrong ones among as many first in each order
     seeds: int
 
     @classmethod
@@ -62,11 +55,10 @@ class Outcome:
 
 def scores_of(record: Record) -> dict[str, list[float]]:
     """Mean AUC of a run with the ends of its interval, by test set."""
-    found = {test: record.result.scores(test) for test in TESTS}
     return {
         test: [scores.mean_auc, scores.mean_auc_low, scores.mean_auc_high]
-        for test, scores in found.items()
-        if scores is not None
+        for test in TESTS
+        if (scores := record.result.scores(test))
     }
 
 
@@ -91,11 +83,8 @@ def found_of(labels: LabelRecord) -> dict[str, float]:
     if not lines:
         return {}
     wrong = round(lines[PERFECT][-1])
-    return {
-        "images": len(lines[OURS]) - 1,
-        "wrong": wrong,
-        **{name: float(line[wrong]) for name, line in lines.items()},
-    }
+    found = {name: float(line[wrong]) for name, line in lines.items()}
+    return {"images": len(lines[OURS]) - 1, "wrong": wrong, **found}
 
 
 def labels_of(runs: Sequence[Record]) -> LabelRecord:

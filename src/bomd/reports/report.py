@@ -19,9 +19,8 @@ from bomd.experiments.records import LabelRecord
 from bomd.files import write_text
 from bomd.measure.significance import Sample, show, show_seconds
 from bomd.reports import figures, gallery, gate
-from bomd.reports.confusion import confusion
-from bomd.reports.figures import Look
-from bomd.reports.noise_curves import Judged, dots, judge, noise_figures, score_table
+from bomd.reports.figures import Dots, Look
+from bomd.reports.noise_curves import Judged, judge, noise_figures, score_table
 from bomd.reports.summary import gather, groups_of, spread_meaning, test_head
 from bomd.reports.words import audit_in_words, in_words, overview, show_gap, subject
 from bomd.runs import Run
@@ -51,24 +50,24 @@ Values = dict[str, Any]
 def write_report(
     runs: Sequence[Run], path: Path, reference: str = BASELINE, opening: Mapping[str, Any] | None = None
 ) -> Path:
-    """Write one self-contained HTML page about finished runs of any methods, noise and seeds.
+    """Write one self-contained HTML page about finished runs of any methods, noise and seeds; return its path.
 
     Args:
         runs: Finished runs; those that differ only in seeds are averaged, and methods are compared only
             where they saw the same data.
         path: The page; it appears whole or not at all.
         reference: The method that others are compared with; plain training where it is not there.
-        opening: What `opening.opening` has to say before everything else.
-
-    Returns:
-        The same path.
+        opening: What `opening.write_demo` has to say before everything else.
     """
     grids = judge(gather(runs, reference))
     leading = [method for grid in grids for method in grid.leading]  # first, so that their colours differ
     labels = list(dict.fromkeys([*leading, *(method for grid in grids for method in grid.methods)]))
     look = dict(zip(labels, figures.looks(labels), strict=True))
     placed = [(grid, group) for grid in grids for group in groups_of([grid])]
-    parts = [_Part(grid, group, look[group.label], f"g{place}") for place, (grid, group) in enumerate(placed)]
+    parts = [
+        _Part(grid, group, look[group.label], f"g{place}", f"{grid.name}: " if len(grids) > 1 else "")
+        for place, (grid, group) in enumerate(placed)
+    ]
     detailed = _detailed(grids, parts)
     page = _page(grids, parts, detailed, look) | {"opening": opening}
     for version in _versions(page, lambda most: _galleries(detailed, most, path), len(detailed)):
@@ -87,15 +86,20 @@ class _Part:
     group: Group
     look: Look
     name: str  # unique in the page, for ids inside figures
+    data: str  # before the name of its method, where there are several sets of images
 
-    @cached_property
-    def record(self) -> LabelRecord:
-        return LabelRecord.load(self.directory / "labels.npz")
+    @property
+    def title(self) -> str:
+        return f"{self.data}{self.group.label}" + (f", {self.group.noise}" if len(self.grid.noises) > 1 else "")
 
     @property
     def directory(self) -> Path:
         """Of the run that stands for all."""
         return self.group.first.directory or Path()
+
+    @cached_property
+    def record(self) -> LabelRecord:
+        return LabelRecord.load(self.directory / "labels.npz")
 
     @cached_property
     def relabels(self) -> bool:
@@ -108,19 +112,15 @@ class _Part:
 
 def _page(grids: Sequence[Judged], parts: Sequence[_Part], detailed: Sequence[_Part], look: dict[str, Look]) -> Values:
     groups = [part.group for part in parts]
-    several = len({group.experiment for group in groups}) > 1
-
-    def shown(part: _Part) -> Values:
-        title = f"{part.grid.name}: {part.group.label}" if len(grids) > 1 else part.group.label
-        title += f", {part.group.noise}" if len(part.grid.noises) > 1 else ""
-        return {"title": title, "seed": part.group.first.seed, "row": part.group}
-
     ordered = sorted(parts, key=lambda part: (part.grid.name, part.group.label))  # the noise of a method together
     flagging = [part for part in ordered if part.group.flagged]
     relabelling = [part for part in ordered if part.relabels]
     margins = [(part, gallery.margins(part.record, f"{part.name}m")) for part in detailed]
     audit = not any(grid.tests for grid in grids) and bool(flagging)
     asked = {part.name: gallery.questions(part.record) for part in detailed if audit}
+    said = {reason for found in asked.values() for reason in found["reasons"]}
+    notes = dict.fromkeys(note for group in groups for run in group.runs for note in run.result.notes)
+    members = _members(grids, parts)
 
     def points(grid: Judged) -> list[dict[str, str]]:
         own = [part for part in parts if part.grid is grid and part.name in asked]
@@ -131,47 +131,47 @@ def _page(grids: Sequence[Judged], parts: Sequence[_Part], detailed: Sequence[_P
         "audit": audit,
         "subjects": [subject(grid) if audit else grid.name for grid in grids],
         "grids": [
-            _grid(grid, look, f"n{place}", points(grid)) | {"overview": None if audit else overview(grid)}
+            _grid(grid, look, f"n{place}") | {"points": points(grid), "overview": None if audit else overview(grid)}
             for place, grid in enumerate(grids)
         ],
-        "several": several,
+        "several": len({group.experiment for group in groups}) > 1,
         "runs": sum(len(group.runs) for group in groups),
         "looks": list(look.values()),
         "seeds": sorted({seed for group in groups for seed in group.seeds}),
         "findings": _findings(grids, parts),
-        "detection": [shown(part) for part in flagging],
+        "detection": flagging,
         "known": {key for part in flagging for key in part.group.detection},
-        "margins": [shown(part) | {"figure": figure} for part, figure in margins if figure],
+        "margins": [{"part": part, "figure": figure} for part, figure in margins if figure],
         "composition": [
-            shown(part) | gallery.composition(part.group.first, f"{part.name}c")
+            {"part": part} | gallery.composition(part.group.first, f"{part.name}c")
             for part in detailed
             if part.group.first.result.composition
         ],
-        "relabelled": [shown(part) for part in relabelling],
+        "relabelled": relabelling,
         "changes": [
-            shown(part)
-            | gallery.changes(part.group.first, part.record, part.name)
-            | {"questions": asked.get(part.name)}
+            gallery.changes(part.group.first, part.record, part.name)
+            | {"part": part, "questions": asked.get(part.name)}
             for part in detailed
             if part in relabelling
         ],
         "training": _training(grids, parts),
-        "cost": _cost(grids, parts),
-        "settings": _settings(grids, parts),
-        "whole": _whole(grids, parts),
+        "cost": _cost(members),
+        "settings": _settings(members),
+        "whole": [
+            {
+                "title": title,
+                "runs": [run.place for part in same for run in part.group.runs],
+                "text": _json(same[0].group.first.written["config"]),
+            }
+            for title, same in members.items()
+        ],
         "environments": _environments(groups),
-        "notes": _notes(groups, {reason for found in asked.values() for reason in found["reasons"]}),
+        "notes": [note for note in notes if note not in said],  # what the summary says already
         "colours": figures.PALETTE,
         "galleries": [],
         "script": gate.script("find.js"),
         "left_out": [],
     }
-
-
-def _notes(groups: Sequence[Group], said: set[str]) -> list[str]:
-    """What runs noted, each once, without what the summary says already."""
-    notes = dict.fromkeys(note for group in groups for run in group.runs for note in run.result.notes)
-    return [note for note in notes if note not in said]
 
 
 def _versions(page: Values, galleries: Callable[[int], list[Values]], count: int) -> Iterator[Values]:
@@ -192,18 +192,14 @@ def _versions(page: Values, galleries: Callable[[int], list[Values]], count: int
 
 def _render(page: Values) -> str:
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=FileSystemLoader(gate.TEMPLATES),
         autoescape=True,  # class names, ids and settings are anybody's text
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"show": show, "gap": show_gap, "duration": _duration, "test": test_head}
+    environment.filters |= {"show": show, "gap": show_gap, "duration": show_seconds, "test": test_head}
     return environment.get_template("report.html.j2").render(**page)
-
-
-def _duration(sample: Sample | None) -> str:
-    return show_seconds(None if sample is None else sample.mean)
 
 
 def _detailed(grids: Sequence[Judged], parts: Sequence[_Part]) -> list[_Part]:
@@ -221,8 +217,8 @@ def _detailed(grids: Sequence[Judged], parts: Sequence[_Part]) -> list[_Part]:
     return [part for same in zip_longest(*queues) for part in same if part is not None][:DETAILED]
 
 
-def _grid(grid: Judged, look: dict[str, Look], name: str, points: list[dict[str, str]]) -> Values:
-    """Sentences, tables of methods and curves of one set of images."""
+def _grid(grid: Judged, look: dict[str, Look], name: str) -> Values:
+    """Tables of methods and curves of one set of images, beside what the grid says of itself."""
     single = len(grid.noises) == 1
     tables = (
         [score_table(grid, look, [(grid.noises[0], test) for test in grid.tests])]
@@ -230,16 +226,12 @@ def _grid(grid: Judged, look: dict[str, Look], name: str, points: list[dict[str,
         else [score_table(grid, look, [(noise, test) for noise in grid.noises]) for test in grid.tests]
     )
     return {
-        "data": grid.name,
-        "points": points,
+        **vars(grid),
         "single": single,
-        "noises": grid.noises,
         "tables": tables,
         "counted": any(group.level[2] for group in grid.groups.values()),
-        "reference": grid.reference,
         "meaning": spread_meaning(grid.groups.values()),
         "images": next(iter(grid.groups.values())).first.result.images,
-        "limits": grid.limits,
         "missing": grid.lacking(),
         "curves": [
             {"test": test, "looks": [look[m] for m in grid.leading], "faint": len(grid.methods) - len(grid.leading)}
@@ -253,53 +245,40 @@ def _grid(grid: Judged, look: dict[str, Look], name: str, points: list[dict[str,
 def _findings(grids: Sequence[Judged], parts: Sequence[_Part]) -> list[Values]:
     """Numbers per finding, one block for each data and test set; the first ones are drawn."""
     blocks: list[Values] = []
-    for grid in grids:
-        for test in grid.headline:
-            for noise in grid.noises:
-                scored = [
-                    part
-                    for part in parts
-                    if part.grid is grid and part.group.noise == noise and test in part.group.first.result.tests
-                ]
-                if scored:
-                    scored.sort(key=lambda part: grid.methods.index(part.group.label))
-                    leading = [part for part in scored if part.group.label in grid.leading]
-                    name = f"f{len(blocks)}" if len(blocks) < DRAWN else None
-                    block = {"experiment": scored[0].group.experiment, "test": test}
-                    blocks.append(block | _block(scored, leading, test, name))
+    places = [(grid, test, noise) for grid in grids for test in grid.headline for noise in grid.noises]
+    for grid, test, noise in places:
+        same = [part for part in parts if part.grid is grid and part.group.noise == noise]
+        scored = [part for part in same if test in part.group.first.result.tests]
+        if scored:
+            scored.sort(key=lambda part: grid.methods.index(part.group.label))
+            blocks.append(_block(scored, test, f"f{len(blocks)}" if len(blocks) < DRAWN else None))
     return blocks
 
 
-def _block(parts: Sequence[_Part], leading: Sequence[_Part], test: str, name: str | None) -> Values:
-    first = parts[0].group.first.result.tests[test]
-    classes = [item.name for item in first.classes]
-    numbers = {
+def _block(parts: Sequence[_Part], test: str, name: str | None) -> Values:
+    scores = parts[0].group.first.result.tests[test]
+    classes = [item.name for item in scores.classes]
+    leading = [part for part in parts if part.group.label in part.grid.leading]
+    cells = {
         part.name: {item: {key: part.group.finding(test, item, key) for key in ("auc", "ap")} for item in classes}
         for part in parts
     }
-    shown = [item for item in classes if any(numbers[part.name][item]["auc"] for part in leading)]
-    lines = [
-        {
-            "name": item.name,
-            "positives": item.positives,
-            "total": item.positives + item.negatives,
-            "averaged": item.name not in first.left_out and item.name != NO_FINDING,
-            "cells": {part.name: numbers[part.name][item.name] for part in parts},
-        }
-        for item in first.classes
-    ]
+    shown = [item for item in classes if any(cells[part.name][item]["auc"] for part in leading)]
     series = [
-        dots(part.look, [part.group.score(test), *(numbers[part.name][item]["auc"] for item in shown)])
+        Dots(part.look, [part.group.score(test), *(cells[part.name][item]["auc"] for item in shown)])
         for part in leading
     ]
+    absent = {NO_FINDING: "it is the absence of all findings"} if NO_FINDING in classes else {}
     return {
+        "experiment": parts[0].group.experiment,
+        "test": test,
         "figure": figures.dot_plot(["mean of findings", *shown], series, "AUC", name) if shown and name else None,
-        "lines": lines,
-        "confusions": [found for part in leading if (found := confusion(part.group, part.look, test))],
+        "classes": scores.classes,
+        "cells": cells,
+        "confusions": [part for part in leading if part.group.first.result.tests[test].confusion],
         "leading": leading,
         "all": parts,
-        "left_out": [f"{item} ({reason})" for item, reason in first.left_out.items()]
-        + [f"{NO_FINDING} (it is the absence of all findings)"] * (NO_FINDING in classes),
+        "left_out": scores.left_out | absent,
     }
 
 
@@ -316,6 +295,7 @@ def _galleries(parts: Sequence[_Part], most: int, path: Path) -> list[Values]:
 def _training(grids: Sequence[Judged], parts: Sequence[_Part]) -> list[Values]:
     """Loss of every stage, and the score on held-out patients, of a few methods under one kind of noise."""
     found: list[Values] = []
+    axis = {"loss": "loss", "validation": "AUC on held-out patients"}
     for grid in grids:
         noise = grid.noises[len(grid.noises) // 2]
         members = [part for part in parts if part.grid is grid and part.group.noise == noise]
@@ -326,39 +306,34 @@ def _training(grids: Sequence[Judged], parts: Sequence[_Part]) -> list[Values]:
             for run in part.group.runs if all_runs else part.group.runs[:1]:
                 for place, epochs, values in gallery.course(run.directory or Path()):
                     lines.setdefault(place, []).append((part.look, epochs, values))
-        axis = {"loss": "loss", "validation": "AUC on held-out patients"}
         drawn = [
             {"stage": stage, "what": axis[key], "figure": figures.curves(same, axis[key], f"t{len(found)}-{place}")}
             for place, ((stage, key), same) in enumerate(lines.items())
         ]
         if drawn:
             seeds = "a line each time it ran" if all_runs else "the first seed of each"
-            experiment = members[0].group.experiment
-            looks = [part.look for part in members]
-            found.append({"experiment": experiment, "looks": looks, "figures": drawn, "seeds": seeds})
+            told = {"experiment": members[0].group.experiment, "looks": [part.look for part in members]}
+            found.append(told | {"figures": drawn, "seeds": seeds})
     return found
 
 
-def _members(grids: Sequence[Judged], parts: Sequence[_Part]) -> list[tuple[str, list[_Part]]]:
-    """The parts of each method and set of images, over all kinds of noise, under a title."""
-    found = []
-    for grid in grids:
-        for method in grid.methods:
-            same = [part for part in parts if part.grid is grid and part.group.label == method]
-            found.append((f"{grid.name}: {method}" if len(grids) > 1 else method, same))
-    return found
+def _members(grids: Sequence[Judged], parts: Sequence[_Part]) -> dict[str, list[_Part]]:
+    """The parts of each method and set of images, over all kinds of noise, by title."""
+    places = [(grid, method) for grid in grids for method in grid.methods]
+    found = [[part for part in parts if part.grid is grid and part.group.label == method] for grid, method in places]
+    return {f"{same[0].data}{same[0].group.label}": same for same in found}
 
 
-def _cost(grids: Sequence[Judged], parts: Sequence[_Part]) -> list[Values]:
+def _cost(members: Mapping[str, Sequence[_Part]]) -> list[Values]:
     """What a run of each method took, over all kinds of noise and seeds."""
     lines = []
-    for title, members in _members(grids, parts):
-        runs = [run for part in members for run in part.group.runs]
+    for title, same in members.items():
+        runs = [run for part in same for run in part.group.runs]
         places = [run.environment for run in runs]
         lines.append(
             {
                 "title": title,
-                "look": members[0].look,
+                "look": same[0].look,
                 "runs": len(runs),
                 "seconds": Sample.of(run.result.seconds for run in runs),
                 "images": Sample.of(run.result.images_presented for run in runs),
@@ -371,41 +346,30 @@ def _cost(grids: Sequence[Judged], parts: Sequence[_Part]) -> list[Values]:
     return lines
 
 
-def _settings(grids: Sequence[Judged], parts: Sequence[_Part]) -> Values:
+def _settings(members: Mapping[str, Sequence[_Part]]) -> Values:
     """What differs between methods, noise and seeds aside."""
-    found = [(title, members[0].group.first.written["config"]) for title, members in _members(grids, parts)]
-    flat = [flatten(config) for _, config in found]
-    keys = [key for key in differing([config for _, config in found]) if key not in ("seed", "method")]
-    keys = [key for key in keys if not key.startswith("noise.")]
+    configs = [same[0].group.first.written["config"] for same in members.values()]
+    flat = [flatten(config) for config in configs]
+    keys = [key for key in differing(configs) if key not in ("seed", "method") and not key.startswith("noise.")]
     return {
-        "titles": [title for title, _ in found],
+        "titles": list(members),
         "different": [(key, [_written(item.get(key)) for item in flat]) for key in keys],
-        "wide": len(found) > WIDE,
+        "wide": len(configs) > WIDE,
     }
-
-
-def _whole(grids: Sequence[Judged], parts: Sequence[_Part]) -> list[Values]:
-    """Every setting of each method, and where its runs are."""
-    return [
-        {
-            "title": title,
-            "runs": [run.place for part in members for run in part.group.runs],
-            "text": json.dumps(members[0].group.first.written["config"], indent=2, ensure_ascii=False, default=str),
-        }
-        for title, members in _members(grids, parts)
-    ]
 
 
 def _written(value: Any) -> str:
     return "–" if value is None else json.dumps(value, ensure_ascii=False, default=str).strip('"')
 
 
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
 def _environments(groups: Sequence[Group]) -> list[Values]:
     """Distinct environments with the runs that were made in them."""
     made: dict[str, list[str]] = {}
-    for group in groups:
-        for run in group.runs:
-            environment = run.written["environment"]
-            shared = {key: value for key, value in environment.items() if key not in VARIES}
-            made.setdefault(json.dumps(shared, indent=2, ensure_ascii=False), []).append(run.place)
+    for run in [run for group in groups for run in group.runs]:
+        shared = {key: value for key, value in run.written["environment"].items() if key not in VARIES}
+        made.setdefault(_json(shared), []).append(run.place)
     return [{"text": text, "facts": json.loads(text), "runs": places} for text, places in made.items()]

@@ -20,12 +20,9 @@ class Mean:
     """One cell of a table: a measurement over the seeds of one entry.
 
     CSV has its mean, spread and number of runs in three columns; elsewhere it reads 0.873 ± 0.004.
-
-    Attributes:
-        sample: None where no run has the measurement.
     """
 
-    sample: Sample | None
+    sample: Sample | None  # None where no run has the measurement
     done: int
     wanted: int
     digits: int = 3
@@ -61,11 +58,7 @@ def rows_to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], marked_up: bool = False) -> str:
-    """A table alone, with a line for each row.
-
-    Args:
-        marked_up: Whether cells are Markdown already, with bold numbers or links.
-    """
+    """A table alone; `marked_up` where cells are Markdown already, with bold numbers or links."""
     spell = str if marked_up else escape
     body = [[spell(show(cell)) for cell in row] for row in rows]
     lines = [f"| {' | '.join(cells)} |" for cells in ([spell(head) for head in heads], *body)]

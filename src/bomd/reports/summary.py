@@ -74,14 +74,12 @@ def summary_table(runs: Sequence[Run]) -> Table:
         whole = 13 if heading in names else None  # an interval is of use only whole
         table.add_column(heading, justify=side, overflow="fold", min_width=whole)
     for group in groups:
+        before, after = group.labels.get("before"), group.labels.get("after")
         cells = [group.experiment] * several + [group.label, ", ".join(map(str, group.seeds))]
         cells += [show(group.score(test)) for test in tests]
-        cells += [show(group.score(test, "accuracy")) for test in right]
-        cells.append(show(group.flagged, percent=True))
+        cells += [show(group.score(test, "accuracy")) for test in right] + [show(group.flagged, percent=True)]
         cells += [show(group.detection.get("auroc"))] * detected
-        if relabelled:
-            before, after = group.labels.get("before"), group.labels.get("after")
-            cells.append(f"{show(before)} → {show(after)}" if before and after else UNDEFINED)
+        cells += [f"{show(before)} → {show(after)}" if before and after else UNDEFINED] * relabelled
         cells.append(show_seconds(group.seconds.mean if group.seconds else None))
         # The spread goes below its number, so that the table fits a terminal of 80 columns.
         table.add_row(*(Text(re.sub(r" (?=[±(→])", "\n", cell)) for cell in cells))

@@ -21,6 +21,8 @@ from bomd.reports.sheet import markdown_table, rows_to_csv
 from bomd.runs import Run
 
 NEWER = ("accuracy", "runs_at_once", "peak_gpu_memory_mb")  # columns that not all records have
+DETECTION = ("auroc", "precision", "recall", "base_rate", "auroc_by_count")
+MACHINE = ("runs_at_once", "peak_memory_mb", "peak_gpu_memory_mb", "device")
 COLUMNS = {
     "mean_auc": "AUC",
     "accuracy": "accuracy",
@@ -40,16 +42,11 @@ def add_results(done: Sequence[Run], path: Path, reference: str = REFERENCE) -> 
 
 
 def write_results(records: Sequence[Record], path: Path, reference: str = REFERENCE) -> None:
-    """Write the tables of a file of records beside it, and, where it has several methods, their comparison.
-
-    Args:
-        reference: The method that others are tested against.
-    """
+    """Write the tables of a file of records beside it, and, where it has several methods, their comparison."""
     write_tables(records, path)
     if len({record.config.method for record in records}) > 1:
-        write_comparison(
-            arrange(records, reference=reference), path.with_name(f"{beside(path, '').name}-comparison.csv")
-        )
+        place = path.with_name(f"{beside(path, '').name}-comparison.csv")
+        write_comparison(arrange(records, reference=reference), place)
 
 
 def write_tables(records: Sequence[Record], path: Path) -> None:
@@ -96,25 +93,16 @@ def run_rows(record: Record) -> list[dict[str, Any]]:
             "seed": result.seed,
             "test": test,
             "images": result.images.get(test),
-            "mean_auc": scores.mean_auc,
-            "mean_auc_low": scores.mean_auc_low,
-            "mean_auc_high": scores.mean_auc_high,
+            **{key: getattr(scores, key) for key in ("mean_auc", "mean_auc_low", "mean_auc_high")},
             "accuracy": None if math.isnan(scores.accuracy) else scores.accuracy,
             "findings_in_mean": len(scores.averaged),
-            "detection_auroc": found.auroc,
-            "detection_precision": found.precision,
-            "detection_recall": found.recall,
-            "detection_base_rate": found.base_rate,
-            "detection_auroc_by_count": found.auroc_by_count,
+            **{f"detection_{key}": getattr(found, key) for key in DETECTION},
             "label_auc_before": labels.before,
             "label_auc_after": labels.after,
             "flagged": result.flagged.images if result.flagged else None,
             "seconds": result.seconds,
             "images_presented": result.images_presented,
-            "runs_at_once": environment.runs_at_once,
-            "peak_memory_mb": environment.peak_memory_mb,
-            "peak_gpu_memory_mb": environment.peak_gpu_memory_mb,
-            "device": environment.device,
+            **{key: getattr(environment, key) for key in MACHINE},
             "torch": environment.versions.get("torch"),
             "commit": environment.commit,
             "run": record.run,

@@ -15,6 +15,7 @@ from bomd.reports.comparison import verdicts
 from bomd.reports.noise_curves import Judged, compare
 from bomd.reports.summary import test_name
 
+ANOTHER = "Another seed may give another number."
 MANY = 5  # methods; the best of more looks better than it is
 CLASSES = 14  # named one by one; the table of an audit has them all
 Point = dict[str, str]  # "lead" in bold, "text" after it
@@ -23,11 +24,9 @@ Point = dict[str, str]  # "lead" in bold, "text" after it
 def in_words(grid: Judged) -> list[Point]:
     """What came out for one set of images, the most important first."""
     points = []
-    if not any(not held_out(test) for test in grid.tests):
-        scored = (
-            "Only held-out patients were scored, whose labels may be wrong." if grid.tests else "Nobody was scored."
-        )
-        points.append(_point("No test set.", scored))
+    if all(held_out(test) for test in grid.tests):
+        held = "Only held-out patients were scored, whose labels may be wrong."
+        points.append(_point("No test set.", held if grid.tests else "Nobody was scored."))
     for test in grid.headline:
         points += [_first_places(grid, test) if len(grid.noises) > 1 else _winner(grid, test), *_against(grid, test)]
     if not any(group.flagged for group in grid.groups.values()):
@@ -42,16 +41,14 @@ def in_words(grid: Judged) -> list[Point]:
 
 def overview(grid: Judged) -> dict[str, Any]:
     """The leading methods in numbers, over all kinds of noise: a column each; lines that say nothing are left out."""
-    lines = [
-        (name.replace("reference", str(grid.reference)), [cell(grid, label) for label in grid.leading])
-        for name, cell in NUMBERS
-    ]
-    told = [(name, cells) for name, cells in lines if any(cell not in ("", UNDEFINED) for cell in cells)]
-    # What stands in brackets or behind ± goes below its number, so that six methods fit beside each other.
-    return {
-        "heads": grid.leading,
-        "rows": [(name, [re.split(r" (?=[(±])", cell) for cell in row]) for name, row in told],
-    }
+    rows = []
+    for name, cell in NUMBERS:
+        cells = [cell(grid, label) for label in grid.leading]
+        if any(told not in ("", UNDEFINED) for told in cells):
+            # What stands in brackets or behind ± goes below its number, so that six methods fit beside each other.
+            split = [re.split(r" (?=[(±])", told) for told in cells]
+            rows.append((name.replace("reference", str(grid.reference)), split))
+    return {"heads": grid.leading, "rows": rows}
 
 
 def _over_noise(samples: Iterable[Sample | None], percent: bool = False) -> str:
@@ -68,12 +65,12 @@ def _groups(grid: Judged, label: str) -> list[Group]:
 
 
 def _gaps(grid: Judged, label: str) -> list[Gap]:
-    test = grid.headline[0] if grid.headline else ""
-    return [gap for noise in grid.noises if (gap := grid.gaps.get((label, noise, test)))]
+    places = [(label, noise, test) for test in grid.headline[:1] for noise in grid.noises]
+    return [grid.gaps[place] for place in places if place in grid.gaps]
 
 
 def _score(grid: Judged, label: str) -> str:
-    return _over_noise(group.score(grid.headline[0]) for group in _groups(grid, label)) if grid.headline else UNDEFINED
+    return _over_noise(group.score(test) for test in grid.headline[:1] for group in _groups(grid, label))
 
 
 def _distance(grid: Judged, label: str) -> str:
@@ -124,7 +121,7 @@ def _winner(grid: Judged, test: str) -> Point:
     best, score = ranked[0]
     reached = f"{best} reaches a mean AUC of {show(score)} over the findings of {where}"
     if len(ranked) == 1:
-        return _point(reached + ".")
+        return _point(f"{reached}.")
     second, other = ranked[1]
     lead = f"{reached}, {score.mean - other.mean:.3f} above {second} at {show(other)}."
     if round(score.mean - other.mean, 3) == 0:
@@ -137,7 +134,7 @@ def _certainty(gap: Gap) -> str:
     """Whether chance explains a lead: in the choice of test patients, where there is one seed, or of seeds."""
     if gap.count == 1:
         sure = "does not explain" if gap.certain > 0 else "may explain"
-        return f"The choice of test patients {sure} it: {show_gap(gap)}. Another seed may give another number."
+        return f"The choice of test patients {sure} it: {show_gap(gap)}. {ANOTHER}"
     sure = "Chance does not explain it" if gap.certain > 0 else "It may be chance"
     return f"{sure}: {show_gap(gap)}, ahead in {gap.won} of {gap.count} seeds."
 
@@ -175,11 +172,8 @@ def _against(grid: Judged, test: str) -> list[Point]:
     if len(gaps) == 1 and len(grid.methods) == 2:  # the sentence on the winner has said it
         return []
     sure = {sign: sum(gap.certain == sign for gap in gaps) for sign in (1, -1)}
-    lead = (
-        f"Of {len(gaps)} comparisons with {grid.reference} on {test_name(test)}, {sure[1]} are surely better and "
-        f"{sure[-1]} surely worse, judged over test patients."
-    )
-    return [_point(lead, "Another seed may give another number." + text)]
+    lead = f"Of {len(gaps)} comparisons with {grid.reference} on {test_name(test)}, {sure[1]} are surely better and "
+    return [_point(f"{lead}{sure[-1]} surely worse, judged over test patients.", ANOTHER + text)]
 
 
 def _many(count: int) -> str:
@@ -207,19 +201,14 @@ def subject(grid: Judged) -> str:
 
 
 def audit_in_words(grid: Judged, asked: Mapping[tuple[str, str], dict[str, Any]]) -> list[Point]:
-    """What an audit found in one set of images.
-
-    Args:
-        grid: Its runs.
-        asked: By method and noise what `gallery.questions` counts.
-    """
+    """What an audit found in one set of images, from what `gallery.questions` counts by method and noise."""
     points = []
     for (label, noise), found in asked.items():
         by = f"{label}{f', {noise}' if len(grid.noises) > 1 else ''}: " if len(asked) > 1 else ""
         reasons = _point(f"{by}How labels were judged.", " ".join(found["reasons"])) if found["reasons"] else None
-        sentences = [_doubtful(found, by), _questioned(found, by), reasons, _swept(found)]
+        trained = _trained(grid.groups[label, noise], by)
+        sentences = [_doubtful(found, by), _questioned(found, by), reasons, _swept(found), trained]
         points += [point for point in sentences if point]
-        points.append(_trained(grid.groups[label, noise], by))
     return points
 
 

@@ -91,7 +91,7 @@ def test_details_say_which_labels_people_decided_on(tmp_path: Path) -> None:
     assert np.array_equal(everything.confirmed, found.confirmed)
     assert found.over(TABLE, decided_only=True).values.tolist() == [[0, 1], [1, 0], [1, 1]]
     assert found.over(TABLE.select(["c", "a"])).values.tolist() == [[1, 0], [0, 1]]
-    assert decided_note(everything, found).startswith("1 labels of 1 images are as people decided (reviewed.csv)")
+    assert decided_note(everything, found).startswith("1 label of 1 image is as people decided (reviewed.csv)")
 
 
 def test_without_details_what_differs_was_decided(tmp_path: Path) -> None:
