@@ -219,15 +219,13 @@ def _detailed(grids: Sequence[Judged], parts: Parts) -> list[_Part]:
 def _grid(grid: Judged, look: dict[str, Look], name: str) -> Values:
     """Tables of methods and curves of one set of images, beside what the grid says of itself."""
     single = len(grid.noises) == 1
-    tables = (
-        [score_table(grid, look, [(grid.noises[0], test) for test in grid.tests])]
-        if single and grid.tests
-        else [score_table(grid, look, [(noise, test) for noise in grid.noises]) for test in grid.tests]
-    )
+    tables = [[(noise, test) for noise in grid.noises] for test in grid.tests]
+    if single and tables:  # all test sets fit into one
+        tables = [[column for (column,) in tables]]
     return {
         **vars(grid),
         "single": single,
-        "tables": tables,
+        "tables": [score_table(grid, look, columns) for columns in tables],
         "counted": any(group.level[2] for group in grid.groups.values()),
         "meaning": spread_meaning(grid.groups.values()),
         "images": next(iter(grid.groups.values())).first.result.images,
