@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from itertools import chain
 from pathlib import Path
 
 from bomd.files import read_json, replacing, write_json, write_text
-from bomd.reports.sheet import escape, markdown_table, show, to_csv
+from bomd.reports.sheet import Cell, Mean, escape, markdown_table, show, to_csv
 from evidence.reproduce.artefact import Drawing, Sheet
 
 INDEX = "index.json"
@@ -55,14 +56,14 @@ def write(
         stems.append(stem)
         if isinstance(one, Drawing):
             texts = {
-                ".csv.xz" if one.packed else ".csv": to_csv(one.numbers.heads, one.numbers.rows),
+                ".csv.xz" if one.packed else ".csv": wide_csv(one.numbers.heads, one.numbers.rows),
                 ".md": _described(one, facts, stem),
             }
             files += _write_pictures(one, folder, stem, [form for form in (".svg", ".png") if form in forms])
         else:
             about = facts if one.ours else ()
             texts = {
-                ".csv": to_csv(one.heads, one.rows),
+                ".csv": wide_csv(one.heads, one.rows),
                 ".md": to_markdown(one, about),
                 ".tex": to_latex(one, about, f"{folder.name}:{stem}"),
             }
@@ -109,6 +110,23 @@ def _described(one: Drawing, facts: Sequence[str], stem: str) -> str:
     notes = [f"- {escape(note)}" for note in (*one.numbers.notes, *facts)]
     picture = f"![{escape(alternative)}]({stem}.svg)"
     return "\n".join([picture, "", escape(one.caption), "", *notes, ""])
+
+
+def wide_csv(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    """A table as CSV, where a mean takes three columns: itself, its spread, and how many runs are behind it."""
+    wide = [any(isinstance(row[column], Mean) for row in rows) for column in range(len(heads))]
+    titles = [[head, f"{head} std", f"{head} runs"] if one else [head] for head, one in zip(heads, wide, strict=True)]
+    cells = [[_apart(cell) if one else [cell] for cell, one in zip(row, wide, strict=True)] for row in rows]
+    return to_csv(list(chain.from_iterable(titles)), [list(chain.from_iterable(row)) for row in cells])
+
+
+def _apart(cell: Cell) -> list[Cell]:
+    if not isinstance(cell, Mean):
+        return [cell, None, None]
+    if cell.sample is None:
+        return [None, None, cell.done]
+    std = cell.sample.std
+    return [round(cell.sample.mean, 6), None if std is None else round(std, 6), cell.done]
 
 
 def to_markdown(sheet: Sheet, facts: Sequence[str] = ()) -> str:

@@ -142,28 +142,22 @@ def bars(classes: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], 
         return _svg(axes, f"{axis}, by class")
 
 
-def score_bars(rows: Sequence[tuple[str, str, Sample | None, Sample | None]], title: str, name: str) -> Markup:
-    """Mean AUC as bars from chance, 0.5: a full one of the record, and below it a pale one of this run.
-
-    A row is a name, a colour, what was recorded and what this run gave.
-    """
-    places = {row: [(part, pale) for pale, part in enumerate(parts) if part] for row, (_, _, *parts) in enumerate(rows)}
-    known = [end for same in places.values() for part, _ in same for end in (part.mean, *ends(part)) if end is not None]
+def score_bars(rows: Sequence[tuple[str, str, Sequence[tuple[Sample, bool]]]], title: str, name: str) -> Markup:
+    """Mean AUC as bars from chance, 0.5: rows of a name, a colour and numbers, which are pale if of this run."""
+    known = [end for *_, parts in rows for part, _ in parts for end in (part.mean, *ends(part)) if end is not None]
     start, stop = min([0.5, *known]), max([0.6, *known])
     with _axes(name, 0.6 + 0.5 * len(rows), "mean AUC", names=[row[0] for row in rows]) as axes:
-        for row, same in places.items():
-            for place, (part, pale) in enumerate(same):
-                at = row + (place - (len(same) - 1) / 2) * 0.4
+        for row, (_, colour, parts) in enumerate(rows):
+            for place, (part, pale) in enumerate(parts):
+                at = row + (place - (len(parts) - 1) / 2) * 0.4
                 low, high = ends(part)
-                axes.barh(at, part.mean - start, 0.36, start, color=rows[row][1], alpha=0.45 if pale else 1)
+                axes.barh(at, part.mean - start, 0.36, start, color=colour, alpha=0.45 if pale else 1)
                 axes.hlines(at, *_numbers([low, high]), color=INK, lw=1.2)
                 axes.annotate(f"{part.mean:.3f}", (high or part.mean, at), (4, 0), "data", "offset points", va="center")
         axes.set_xlim(start, stop + 0.16 * (stop - start))
-        said = [
-            f"{rows[row][0]}: " + ", ".join(f"{part.mean:.3f}{' in this run' * pale}" for part, pale in same)
-            for row, same in places.items()
-        ]
-        return _svg(axes, title, "; ".join(said) + ".")
+        said = [[f"{part.mean:.3f}{' in this run' * pale}" for part, pale in parts] for *_, parts in rows]
+        told = [f"{row[0]}: {', '.join(numbers)}" for row, numbers in zip(rows, said, strict=True)]
+        return _svg(axes, title, "; ".join(told) + ".")
 
 
 def ends(value: Sample | None) -> tuple[float | None, float | None]:

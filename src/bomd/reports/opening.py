@@ -90,8 +90,9 @@ def _bars(today: Outcome, past: Outcome | None) -> list[Values]:
     for test, words in TESTS.items():
         rows = []
         for learnt in (NOISY, OURS, RIGHT):
-            before, now = (one.scores.get((learnt, test)) if one else None for one in (past, today))
-            rows += [(learnt, COLOURS[learnt], before, now)] if before or now else []
+            scores = [(one.scores.get((learnt, test)), one is today) for one in (past, today) if one]
+            if known := [(score, pale) for score, pale in scores if score]:
+                rows.append((learnt, COLOURS[learnt], known))
         title = f"Mean AUC on {words}, by the labels learnt from"
         if rows:
             found.append({"test": words, "figure": figures.score_bars(rows, title, f"worth-{test}")})

@@ -63,11 +63,12 @@ def write_report(
     leading = [method for grid in grids for method in grid.leading]  # first, so that their colours differ
     labels = list(dict.fromkeys([*leading, *(method for grid in grids for method in grid.methods)]))
     look = dict(zip(labels, figures.looks(labels), strict=True))
-    placed = [(grid, group) for grid in grids for group in groups_of([grid])]
-    parts = [
-        _Part(grid, group, look[group.label], f"g{place}", f"{grid.name}: " if len(grids) > 1 else "")
-        for place, (grid, group) in enumerate(placed)
-    ]
+    parts: Parts = {}
+    for grid in grids:
+        data = f"{grid.name}: " if len(grids) > 1 else ""
+        for group in groups_of([grid]):
+            place = (grid.name, group.label, group.noise)
+            parts[place] = _Part(grid, group, look[group.label], f"g{len(parts)}", data)
     detailed = _detailed(grids, parts)
     page = _page(grids, parts, detailed, look) | {"opening": opening}
     for version in _versions(page, lambda most: _galleries(detailed, most, path), len(detailed)):
@@ -110,21 +111,23 @@ class _Part:
         return bool(result.flagged or result.labels is None) and gallery.relabels(self.record)
 
 
-def _page(grids: Sequence[Judged], parts: Sequence[_Part], detailed: Sequence[_Part], look: dict[str, Look]) -> Values:
-    groups = [part.group for part in parts]
-    ordered = sorted(parts, key=lambda part: (part.grid.name, part.group.label))  # the noise of a method together
+Parts = dict[tuple[str, str, str], _Part]  # by set of images, method and noise
+
+
+def _page(grids: Sequence[Judged], parts: Parts, detailed: Sequence[_Part], look: dict[str, Look]) -> Values:
+    groups = [part.group for part in parts.values()]
+    ordered = [parts[place] for place in sorted(parts, key=lambda place: place[:2])]  # the noise of a method together
     flagging = [part for part in ordered if part.group.flagged]
     relabelling = [part for part in ordered if part.relabels]
     margins = [(part, gallery.margins(part.record, f"{part.name}m")) for part in detailed]
     audit = not any(grid.tests for grid in grids) and bool(flagging)
-    asked = {part.name: gallery.questions(part.record) for part in detailed if audit}
+    asked = {part: gallery.questions(part.record) for part in parts.values() if audit and part in detailed}
     said = {reason for found in asked.values() for reason in found["reasons"]}
     notes = dict.fromkeys(note for group in groups for run in group.runs for note in run.result.notes)
     members = _members(grids, parts)
 
     def points(grid: Judged) -> list[dict[str, str]]:
-        own = [part for part in parts if part.grid is grid and part.name in asked]
-        found = {(part.group.label, part.group.noise): asked[part.name] for part in own}
+        found = {(part.group.label, part.group.noise): told for part, told in asked.items() if part.grid is grid}
         return audit_in_words(grid, found) if found else in_words(grid)
 
     return {
@@ -149,8 +152,7 @@ def _page(grids: Sequence[Judged], parts: Sequence[_Part], detailed: Sequence[_P
         ],
         "relabelled": relabelling,
         "changes": [
-            gallery.changes(part.group.first, part.record, part.name)
-            | {"part": part, "questions": asked.get(part.name)}
+            gallery.changes(part.group.first, part.record, part.name) | {"part": part, "questions": asked.get(part)}
             for part in detailed
             if part in relabelling
         ],
@@ -202,33 +204,28 @@ def _render(page: Values) -> str:
     return environment.get_template("report.html.j2").render(**page)
 
 
-def _detailed(grids: Sequence[Judged], parts: Sequence[_Part]) -> list[_Part]:
+def _detailed(grids: Sequence[Judged], parts: Parts) -> list[_Part]:
     """The groups to look at closely: every set of images, then several methods, then several kinds of noise."""
     queues = []
     for grid in grids:
-        judging = [part for part in parts if part.grid is grid]
-        judging = [part for part in judging if part.group.first.result.flagged or part.relabels]
         noisy = [noise for noise in grid.noises if any(g.noise == noise and g.level[0] for g in grid.groups.values())]
         order = list(dict.fromkeys([*noisy[len(noisy) // 2 :][:1], *noisy[-1:], *noisy, *grid.noises]))[:ALIKE]
-        ranks = {method: rank for rank, method in enumerate(dict.fromkeys(["bomd", *grid.methods]))}
-        judging = [part for part in judging if part.group.noise in order]
-        judging.sort(key=lambda part: (order.index(part.group.noise), ranks[part.group.label]))
-        queues.append(judging)
+        methods = dict.fromkeys(["bomd", *grid.methods])
+        found = [parts.get((grid.name, method, noise)) for noise in order for method in methods]
+        queues.append([part for part in found if part and (part.group.first.result.flagged or part.relabels)])
     return [part for same in zip_longest(*queues) for part in same if part is not None][:DETAILED]
 
 
 def _grid(grid: Judged, look: dict[str, Look], name: str) -> Values:
     """Tables of methods and curves of one set of images, beside what the grid says of itself."""
     single = len(grid.noises) == 1
-    tables = (
-        [score_table(grid, look, [(grid.noises[0], test) for test in grid.tests])]
-        if single and grid.tests
-        else [score_table(grid, look, [(noise, test) for noise in grid.noises]) for test in grid.tests]
-    )
+    tables = [[(noise, test) for noise in grid.noises] for test in grid.tests]
+    if single and tables:  # all test sets fit into one
+        tables = [[column for (column,) in tables]]
     return {
         **vars(grid),
         "single": single,
-        "tables": tables,
+        "tables": [score_table(grid, look, columns) for columns in tables],
         "counted": any(group.level[2] for group in grid.groups.values()),
         "meaning": spread_meaning(grid.groups.values()),
         "images": next(iter(grid.groups.values())).first.result.images,
@@ -242,15 +239,14 @@ def _grid(grid: Judged, look: dict[str, Look], name: str) -> Values:
     }
 
 
-def _findings(grids: Sequence[Judged], parts: Sequence[_Part]) -> list[Values]:
+def _findings(grids: Sequence[Judged], parts: Parts) -> list[Values]:
     """Numbers per finding, one block for each data and test set; the first ones are drawn."""
     blocks: list[Values] = []
     places = [(grid, test, noise) for grid in grids for test in grid.headline for noise in grid.noises]
     for grid, test, noise in places:
-        same = [part for part in parts if part.grid is grid and part.group.noise == noise]
-        scored = [part for part in same if test in part.group.first.result.tests]
+        same = [parts.get((grid.name, method, noise)) for method in grid.methods]
+        scored = [part for part in same if part and test in part.group.first.result.tests]
         if scored:
-            scored.sort(key=lambda part: grid.methods.index(part.group.label))
             blocks.append(_block(scored, test, f"f{len(blocks)}" if len(blocks) < DRAWN else None))
     return blocks
 
@@ -292,14 +288,14 @@ def _galleries(parts: Sequence[_Part], most: int, path: Path) -> list[Values]:
     return found
 
 
-def _training(grids: Sequence[Judged], parts: Sequence[_Part]) -> list[Values]:
+def _training(grids: Sequence[Judged], parts: Parts) -> list[Values]:
     """Loss of every stage, and the score on held-out patients, of a few methods under one kind of noise."""
     found: list[Values] = []
     axis = {"loss": "loss", "validation": "AUC on held-out patients"}
     for grid in grids:
         noise = grid.noises[len(grid.noises) // 2]
-        members = [part for part in parts if part.grid is grid and part.group.noise == noise]
-        members = [part for part in members if part.group.label in grid.leading]
+        there = [parts.get((grid.name, method, noise)) for method in sorted(grid.leading)]
+        members = [part for part in there if part]
         all_runs = sum(len(part.group.runs) for part in members) <= LINES
         lines: dict[tuple[str, str], list[tuple[Look, list[int], list[float]]]] = {}
         for part in members:
@@ -317,10 +313,10 @@ def _training(grids: Sequence[Judged], parts: Sequence[_Part]) -> list[Values]:
     return found
 
 
-def _members(grids: Sequence[Judged], parts: Sequence[_Part]) -> dict[str, list[_Part]]:
+def _members(grids: Sequence[Judged], parts: Parts) -> dict[str, list[_Part]]:
     """The parts of each method and set of images, over all kinds of noise, by title."""
-    places = [(grid, method) for grid in grids for method in grid.methods]
-    found = [[part for part in parts if part.grid is grid and part.group.label == method] for grid, method in places]
+    places = [(grid.name, method) for grid in grids for method in grid.methods]
+    found = [[part for place, part in parts.items() if place[:2] == one] for one in places]
     return {f"{same[0].data}{same[0].group.label}": same for same in found}
 
 

@@ -17,10 +17,7 @@ MISSING = "missing"
 
 @dataclass(frozen=True)
 class Mean:
-    """One cell of a table: a measurement over the seeds of one entry.
-
-    CSV has its mean, spread and number of runs in three columns; elsewhere it reads 0.873 ± 0.004.
-    """
+    """One cell of a table: a measurement over the seeds of one entry, which reads 0.873 ± 0.004."""
 
     sample: Sample | None  # None where no run has the measurement
     done: int
@@ -37,18 +34,12 @@ class Mean:
 Cell = str | int | float | Mean | None
 
 
-def to_csv(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """Numbers as they are, nothing for those that are unknown; a mean takes three columns."""
-    spread = [any(isinstance(row[column], Mean) for row in rows) for column in range(len(heads))]
+def to_csv(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+    """Numbers as they are, nothing for those that are unknown."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    wide_heads = [
-        [head, f"{head} std", f"{head} runs"] if wide else [head] for head, wide in zip(heads, spread, strict=True)
-    ]
-    writer.writerow([part for parts in wide_heads for part in parts])
-    for row in rows:
-        cells = [_apart(cell) if wide else [_known(cell)] for cell, wide in zip(row, spread, strict=True)]
-        writer.writerow([part for parts in cells for part in parts])
+    writer.writerow(heads)
+    writer.writerows([_known(cell) for cell in row] for row in rows)
     return stream.getvalue()
 
 
@@ -81,12 +72,3 @@ def show(cell: Cell) -> str:
 
 def _known(cell: Cell) -> Cell:
     return None if isinstance(cell, float) and math.isnan(cell) else cell
-
-
-def _apart(cell: Cell) -> list[Cell]:
-    if not isinstance(cell, Mean):
-        return [_known(cell), None, None]
-    if cell.sample is None:
-        return [None, None, cell.done]
-    std = cell.sample.std
-    return [round(cell.sample.mean, 6), None if std is None else round(std, 6), cell.done]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from bomd.measure.significance import Sample
-from bomd.reports.sheet import Mean, to_csv
+from bomd.reports.sheet import Mean
 from evidence.reproduce.artefact import Drawing, Sheet
-from evidence.reproduce.writing import latex, read_index, stem_of, to_latex, to_markdown, write
+from evidence.reproduce.writing import latex, read_index, stem_of, to_latex, to_markdown, wide_csv, write
 
 SHEET = Sheet(
     "south",
@@ -31,7 +31,7 @@ SHEET = Sheet(
 
 
 def test_csv_has_numbers_as_they_are() -> None:
-    rows = list(csv.DictReader(io.StringIO(to_csv(SHEET.heads, SHEET.rows))))
+    rows = list(csv.DictReader(io.StringIO(wide_csv(SHEET.heads, SHEET.rows))))
     assert rows[0] == {
         "finding": "Pleural_Thickening",
         "positives": "12",
