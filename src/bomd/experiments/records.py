@@ -130,7 +130,7 @@ class LabelRecord:
                 **{name: columns.get(name) for name in ARRAYS},
             )
         except KeyError as error:
-            raise InputError(f"{path} is not a label record: it has no {error}.") from error
+            raise InputError(f"{path} is not a label record of today: it has no {error}. Run again.") from error
 
 
 def label_record(
