@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch.distributed as distributed
@@ -25,6 +26,39 @@ def test_every_way_trains_the_same_and_is_kept(tmp_path: Path, monkeypatch: pyte
     assert losses["group"] == pytest.approx(losses["alone"], rel=1e-3)
     assert not distributed.is_initialized()
     assert not processes.joined()
+
+
+@pytest.mark.slow
+def test_turns_that_ended_are_kept_when_the_next_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fit, called = bench.fit, 0
+
+    def interrupted(*given: Any, **named: Any) -> Any:
+        nonlocal called
+        called += 1
+        if called == 3:
+            raise KeyboardInterrupt
+        return fit(*given, **named)
+
+    monkeypatch.setattr(bench, "fit", interrupted)
+    monkeypatch.setattr(bench, "TINY", (bench.Case("small", 32, 4, 2),))
+    with pytest.raises(KeyboardInterrupt):
+        bench.main([str(tmp_path), "--quick", "--rounds", "1", "--epochs", "1"])
+    assert [row["way"] for row in bench.read(tmp_path / "several-gpus.csv")] == ["alone", "group"]
+    assert not distributed.is_initialized()
+
+
+def test_no_turn_begins_when_the_time_is_up(tmp_path: Path) -> None:
+    assert bench.main([str(tmp_path / "out"), "--quick", "--seconds", "0"]) == 0
+    assert not (tmp_path / "out").exists()
+
+
+def test_recorded_ways_of_all_networks_have_their_turns_first(tmp_path: Path) -> None:
+    benches = [bench.Bench(bench.Case(name, 32, 4, 2), tmp_path / name, 1) for name in ("large", "small")]
+    order = [(one.case.backbone, way.name) for one, way in bench.turns(benches, bench.WAYS, 2)]
+    recorded = ["alone", "group", "group, norms apart"]
+    assert order[:12] == [(name, way) for name in ("large", "small") for way in 2 * recorded]
+    assert {way for _, way in order[12:]} == {"alone, not recorded", "group, not recorded"}
+    assert len(order) == 20
 
 
 def a_row(**changes: object) -> bench.Measured:
