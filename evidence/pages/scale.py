@@ -116,7 +116,11 @@ def page(rows: Sequence[Row]) -> str:
         name = "a CPU" if device == "cpu" else f"{device} and a CPU"
         span = f"{counts[0]:,}" + (f" to {counts[-1]:,}" if len(counts) > 1 else "")
         about = f"{span} phantoms at {own[0]['size']} px, {own[0]['cores']} cores, seed {own[0]['seed']}."
-        parts.append(f"### On {name}\n\n{about}\n\n" + (slopes(own) if len(counts) > 1 else times(own)))
+        parts.append(f"### On {name}\n\n{about}")
+        if device != "cpu":
+            parts.append(times([row for row in own if int(row["images"]) == counts[-1]]))
+        if len(counts) > 1:
+            parts.append(slopes(own))
     return "\n\n".join([*parts, PLAN.format(million=MILLION, bytes=_bytes())]) + "\n"
 
 
@@ -127,12 +131,15 @@ def slopes(rows: Sequence[Row]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for step in STEPS:
-        own = sorted((row for row in rows if row["step"] == step), key=lambda row: int(row["images"]))
+        own = [row for row in rows if row["step"] == step and not row.get("resumed")]
         if len(own) < 2:
             continue
-        times, peaks = ([float(row[name]) for row in own] for name in ("time_ratio", "peak_mb"))
+        own.sort(key=lambda row: int(row["images"]))
+        times = [float(row["seconds"] or row["time_ratio"]) for row in own]
+        peaks = [float(row["peak_mb"]) for row in own]
         images = [int(row["images"]) for row in own]
-        cells = [f"{exponent(images, times):.2f}", f"{times[-1] / times[-2]:.2f} x"]
+        doubling = 2 ** (math.log(times[-1] / times[-2]) / math.log(images[-1] / images[-2]))  # of any last step
+        cells = [f"{exponent(images, times):.2f}", f"{doubling:.2f} x"]
         each = (peaks[-1] - peaks[0]) * 1024 / (images[-1] - images[0])
         cells += [f"{peaks[0]:,.0f} MB", f"{peaks[-1]:,.0f} MB", f"{each:.1f} kB"]
         lines.append(f"| {step} | {' | '.join(cells)} |")
@@ -142,11 +149,17 @@ def slopes(rows: Sequence[Row]) -> str:
 def times(rows: Sequence[Row]) -> str:
     """What each step took, of one number of images."""
     lines = ["| step | seconds | images a second | memory | GPU memory |", "|---|---|---|---|---|"]
+    notes = []
     for row in sorted(rows, key=lambda row: STEPS.index(row["step"])):
         rate = int(row["images"]) / float(row["seconds"])
-        memory = f"{float(row['peak_mb']):,.0f} MB | {float(row['peak_gpu_mb']):,.0f} MB"
-        lines.append(f"| {row['step']} | {float(row['seconds']):,.0f} | {rate:,.0f} | {memory} |")
-    return "\n".join(lines)
+        gpu = f"{float(row['peak_gpu_mb']):,.0f} MB" if float(row["peak_gpu_mb"]) else ""
+        cells = [f"{float(row['seconds']):,.0f}", f"{rate:,.0f}", f"{float(row['peak_mb']):,.0f} MB", gpu]
+        lines.append(f"| {row['step']} | {' | '.join(cells)} |")
+        if row["parts"]:
+            notes.append(f"- {row['step']}, seconds of its parts: {row['parts'].replace('; ', ', ')}.")
+        if row["resumed"]:
+            notes.append(f"- {row['step']} went on after an interruption: what it did before is not counted.")
+    return "\n".join([*lines, *([""] if notes else []), *notes])
 
 
 def exponent(images: Sequence[int], taken: Sequence[float]) -> float:

@@ -1,19 +1,22 @@
 """How time and memory grow with the number of images, from packing to an audit; each step is a process of its own.
 
     python -m evidence.studies.scale                            # 4,000 to 64,000 phantoms at 32 px on a CPU
-    python -m evidence.studies.scale --gpu --work /tmp/scale    # 250,000 at 64 px, with a GPU and all cores
+    python -m evidence.studies.scale --gpu --work /tmp/scale    # 250,000 to 15,625 at 64 px, with a GPU and all cores
 
-    draw      phantoms into shards, by as many processes as there are cores, and joined
-    files     the same as image files, with labels of which one in twenty is wrong, and features
+    draw      phantoms into shards, by as many processes as there are cores, and joined: once, for the largest set
+    files     the first of them as image files, with labels of which one in twenty is wrong, and features
     pack      the files into shards, likewise
     train     bomd with one pass each to describe and to classify, from the joined shards: describe, search, re-label
     predict   all files by the trained classifier, into a CSV
     audit     the labels by the features, from a file that stays on disk
 
-What is done is kept in --work: the same command goes on after an interruption, and `--steps` does some of them.
-Written is `results/scale.csv`. Peaks are of memory that the system cannot drop, of all processes of a step together;
-pixels that are mapped from disk are not among it. On a CPU, which is shared with others, time is processor time as a
-ratio to that of the fewest images.
+What is done is kept in --work: the same command goes on after an interruption, `--steps` does some of them, and
+`--seconds` says when no further one may begin. `results/scale.csv` is written after every step. Rows of a GPU that are
+there already stay, unless they are measured again.
+
+Peaks are of memory that the system cannot drop, of all processes of a step together; pixels that are mapped from disk
+are not among it. That of the GPU is what PyTorch had allocated at most. On a CPU, which is shared with others, time is
+processor time as a ratio to that of the fewest images.
 """
 
 from __future__ import annotations
@@ -22,11 +25,13 @@ import argparse
 import csv
 import io
 import json
+import math
 import multiprocessing
 import os
 import re
 import resource
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +40,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +50,19 @@ from PIL import Image
 from bomd.data.datasets import phantom
 from bomd.data.store import Store, open_store
 from bomd.files import mapped_array, write_json, write_pieces, write_text
-from bomd.threads import cores
+from bomd.threads import SHARE, cores
 from evidence import RESULTS
 
 TABLE = RESULTS / "scale.csv"
-COUNTS, GPU_COUNT = (4_000, 8_000, 16_000, 32_000, 64_000), 250_000
+COUNTS = (4_000, 8_000, 16_000, 32_000, 64_000)
+GPU_COUNTS = (250_000, 15_625, 62_500, 31_250, 125_000)  # what matters most comes first, should time run out
 STEPS = ("draw", "files", "pack", "train", "predict", "audit")
 SEED, WRONG = 0, 0.05
 SIDE = 8  # of the picture in blocks that is an image's features
 IN_FOLDER = 10_000  # files
+DRAWN = "drawn-"  # and how many: the folder of drawn phantoms
+AT_ONCE = 4096  # images whose features are computed
+LASTED = re.compile(r"^(?:.*\r)?(.+): \d+ in ([\d.]+) s$", re.MULTILINE)  # what a progress bar leaves behind
 
 IMPORTED = ("bomd.cli", "bomd.audits.audit", "bomd.audits.plan", "bomd.models.model", "bomd.experiments.experiment")
 
@@ -70,11 +80,18 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class Place:
-    """Where the images of one count are, and everything that is made of them."""
+    """Where the images of one count are, and everything that is made of them.
+
+    Attributes:
+        drawn: Where phantoms are, the first of which are these.
+        largest: How many these are.
+    """
 
     root: Path
     images: int
     size: int
+    drawn: Path
+    largest: int
 
     @property
     def set(self) -> Path:
@@ -82,10 +99,10 @@ class Place:
 
     def steps(self) -> dict[str, list[list[list[str]]]]:
         """For each step, the commands of `bomd`, of which those in one list may run at once."""
-        size, split = ["--size", str(self.size)], ["--set", "split=train"]
-        drawn = ["prepare", "phantom", *size, *split, "--set", f"count={self.images}", "--set", f"seed={SEED}"]
-        drawn += ["-o", str(self.root / "drawn")]
-        packed = ["prepare", "folder", "--root", str(self.set), *size, *split, "-o", f"{self.root}/runs/stages"]
+        size = ["--size", str(self.size)]
+        drawn = ["prepare", "phantom", *size, "--set", "split=train", "--set", f"count={self.largest}"]
+        drawn += ["--set", f"seed={SEED}", "-o", str(self.drawn)]
+        packed = ["prepare", "folder", "--root", str(self.set), *size, "-o", f"{self.root}/runs/stages"]
         given = [str(self.set / "labels.csv"), "--images", str(self.set / "images")]
         judged = ["--features", str(self.set / "features.npy"), "-o", str(self.root / "audit"), *size]
         predicted = [str(self.set / "images"), "-o", str(self.root / "predicted.csv")]
@@ -100,7 +117,7 @@ class Place:
 
     def write_files(self) -> None:
         """Image files of the drawn phantoms, labels with mistakes, features and the recipe."""
-        store = open_store(next((self.root / "drawn").glob("images-*")))
+        store = open_store(next(self.drawn.glob("images-*")))
         table = phantom.read(count=self.images, seed=SEED)
         names = [f"{row // IN_FOLDER}/{name}.png" for row, name in enumerate(table.ids.tolist())]
         for folder in {Path(name).parent for name in names}:
@@ -114,8 +131,9 @@ class Place:
         labels = np.where(flipped, 1 - table.values, table.values).astype(int)
         write_pieces(self.set / "labels.csv", _rows(names, table.groups.tolist(), table.classes, labels))
         with mapped_array(self.set / "features.npy", (self.images, SIDE * SIDE)) as features:
-            for row in range(self.images):
-                features[row] = _blocks(store, row)
+            for start in range(0, self.images, AT_ONCE):
+                rows = slice(start, min(start + AT_ONCE, self.images))
+                features[rows] = _blocks(store, rows)
         write_text(self.root / "scale.toml", RECIPE.format(size=self.size, root=self.set))
 
 
@@ -135,35 +153,44 @@ def _rows(names: Sequence[str], people: Sequence[str], classes: Sequence[str], l
         yield f"{name},{who},{','.join(map(str, row.tolist()))}\n"
 
 
-def _blocks(store: Store, row: int) -> np.ndarray:
+def _blocks(store: Store, rows: slice) -> np.ndarray:
     step = store.size // SIDE
-    return np.asarray(np.reshape(store.images[row], (SIDE, step, SIDE, step)).mean(axis=(1, 3)).ravel() / 255)
+    return np.asarray(np.reshape(store.images[rows], (-1, SIDE, step, SIDE, step)).mean(axis=(2, 4)) / 255).reshape(
+        -1, SIDE * SIDE
+    )
 
 
-def measure(place: Place, step: str, *, gpu: bool) -> Line:
+def measure(place: Place, step: str) -> Line:
     """Run the commands of a step and watch their memory.
 
     Each runs in a process of its own that has everything imported already, which would take longer than some steps.
+    For this the present process must never ask about GPUs: one that has cannot pass them on.
     """
     log, context = place.root / "log.txt", multiprocessing.get_context("fork")
+    logged = log.stat().st_size if log.exists() else 0
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    most, most_gpu, idle = 0, 0, _gpu_memory() if gpu else 0
+    most, most_gpu = 0, context.Value("q", 0)
     for commands in place.steps()[step]:
         works: list[Callable[[], None]] = [partial(_call, words, len(commands) > 1) for words in commands]
         works = works or [place.write_files]
-        running = [context.Process(target=_logged, args=(work, log)) for work in works]
+        running = [context.Process(target=_logged, args=(work, log, most_gpu)) for work in works]
         for process in running:
             process.start()
         while any(process.is_alive() for process in running):
             most = max(most, _held(os.getpid()))
-            most_gpu = max(most_gpu, _gpu_memory() - idle) if gpu else 0
             time.sleep(0.1)
         if any(process.exitcode for process in running):
             raise SystemExit(f"{step} failed; see {log}: {log.read_text(errors='replace')[-1000:]}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     found: Line = {"seconds": round(time.perf_counter() - began, 1), "processor_seconds": round(spent, 1)}
-    return found | {"peak_mb": most >> 20, "peak_gpu_mb": most_gpu}
+    parts = lasted(log.read_bytes()[logged:].decode(errors="replace")) if step in ("train", "predict", "audit") else {}
+    return found | {"peak_mb": most >> 20, "peak_gpu_mb": most_gpu.value >> 20, "parts": parts}
+
+
+def lasted(log: str) -> dict[str, float]:
+    """Seconds of each part of a step that shows its progress."""
+    return {what.strip(): float(seconds) for what, seconds in LASTED.findall(log)}
 
 
 def _call(words: Sequence[str], one_of_many: bool) -> None:
@@ -171,16 +198,24 @@ def _call(words: Sequence[str], one_of_many: bool) -> None:
 
     from bomd.cli import main as bomd
 
-    if one_of_many:
-        torch.set_num_threads(1)  # each has a core of its own
+    if one_of_many:  # each has a core of its own
+        torch.set_num_threads(1)
+        os.environ[SHARE] = "1"
     bomd(words)
 
 
-def _logged(work: Callable[[], None], log: Path) -> None:
+def _logged(work: Callable[[], None], log: Path, most_gpu: Synchronized[int]) -> None:
     with log.open("ab", buffering=0) as stream:
         os.dup2(stream.fileno(), 1)
         os.dup2(stream.fileno(), 2)
-    work()
+    try:
+        work()
+    finally:
+        import torch
+
+        if torch.cuda.is_initialized():
+            with most_gpu.get_lock():
+                most_gpu.value = max(most_gpu.value, torch.cuda.max_memory_allocated())
 
 
 def _held(parent: int) -> int:
@@ -207,29 +242,43 @@ def _number(file: Path, name: str) -> int:
     return 0
 
 
-def _gpu_memory() -> int:
-    """Megabytes that the first GPU has in use."""
-    words = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-    return int(subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()[0])
+def _gpu_name() -> str:
+    """Asked in another process, see `measure`."""
+    words = [sys.executable, "-c", "import torch; print(torch.cuda.get_device_name())"]
+    return subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
-def measure_all(work: Path, counts: Sequence[int], size: int, steps: Sequence[str], *, gpu: bool) -> list[Line]:
-    """All steps of all counts that are not done yet, and what they took."""
-    lines: list[Line] = []
+def measure_all(
+    work: Path, counts: Sequence[int], size: int, steps: Sequence[str], *, until: float = math.inf
+) -> Iterator[Line]:
+    """What all steps of all counts took, or take now if they are not done yet.
+
+    Args:
+        until: When no further step begins, by `time.perf_counter`.
+    """
+    there = [int(folder.name.removeprefix(DRAWN)) for folder in work.glob(f"{DRAWN}*")]
+    largest = max([*counts, *there])
+    drawn = work / f"{DRAWN}{largest}"
     for count in counts:
-        place = Place(work / str(count), count, size)
+        place = Place(work / str(count), count, size, drawn, largest)
         place.root.mkdir(parents=True, exist_ok=True)
         for step in STEPS:
-            kept = place.root / f"{step}.json"
+            kept = (drawn if step == "draw" else place.root) / f"{step}.json"
             if not kept.exists():
                 if step not in steps:
                     continue
-                found = measure(place, step, gpu=gpu)
-                write_json(kept, {"images": count, "size": size, "step": step, **found})
-            lines.append(json.loads(kept.read_text()))
-            said = ", ".join(f"{name} {value}" for name, value in lines[-1].items())
-            print(said, flush=True)
-    return lines
+                if time.perf_counter() >= until:
+                    return
+                begun = kept.with_suffix(".begun")
+                resumed = begun.exists()
+                drawn.mkdir(parents=True, exist_ok=True)
+                begun.touch()
+                found = measure(place, step) | {"resumed": resumed}
+                images = largest if step == "draw" else count
+                write_json(kept, {"images": images, "size": size, "step": step, **found})
+            elif step == "draw" and count != counts[0]:
+                continue
+            yield json.loads(kept.read_text())
 
 
 def to_rows(lines: Sequence[Line], device: str) -> list[Line]:
@@ -247,26 +296,38 @@ def to_rows(lines: Sequence[Line], device: str) -> list[Line]:
                 "seed": SEED,
                 "step": line["step"],
                 "images": line["images"],
-                "time_ratio": f"{ratio:.2f}",
+                "time_ratio": f"{ratio:.2f}" if device == "cpu" else "",
                 "seconds": "" if device == "cpu" else line["seconds"],
                 "peak_mb": line["peak_mb"],
                 "peak_gpu_mb": "" if device == "cpu" else line["peak_gpu_mb"],
+                "parts": "" if device == "cpu" else "; ".join(f"{what} {s}" for what, s in line["parts"].items()),
+                "resumed": "yes" if line["resumed"] else "",
             }
         )
     return rows
 
 
 def record(rows: Sequence[Line], table: Path) -> None:
-    """Put rows down in place of those of the same kind of device."""
+    """Put rows down in place of all of a CPU, or of the same ones of the same GPU."""
     kept: list[Line] = []
     if table.exists():
+        measured = {_same(row) for row in rows}
         with table.open(newline="", encoding="utf-8") as before:
-            kept = [row for row in csv.DictReader(before) if (row["device"] == "cpu") != (rows[0]["device"] == "cpu")]
+            kept = [row for row in csv.DictReader(before) if _same(row) not in measured]
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n", restval="")
     writer.writeheader()
-    writer.writerows(sorted([*kept, *rows], key=lambda row: row["device"] != "cpu"))
+    every = [*kept, *rows]
+    writer.writerows(
+        sorted(every, key=lambda row: (row["device"] != "cpu", int(row["images"]), STEPS.index(row["step"])))
+    )
     write_text(table, stream.getvalue())
+
+
+def _same(row: Line) -> tuple[str, ...]:
+    """What rows have in common that cannot stand side by side: ratios on a CPU hold for one run alone."""
+    named = ("device",) if row["device"] == "cpu" else ("device", "size", "images", "step")
+    return tuple(str(row[name]) for name in named)
 
 
 def main(given: Sequence[str] | None = None, say: Callable[[str], None] = print) -> None:
@@ -276,20 +337,22 @@ def main(given: Sequence[str] | None = None, say: Callable[[str], None] = print)
     parser.add_argument("--size", type=int, help="side in pixels, a multiple of 8")
     parser.add_argument("--steps", default=",".join(STEPS), help="do these, separated by commas")
     parser.add_argument("--work", type=Path, help="keep everything here; by default in a folder that is removed")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no step after so many")
     parser.add_argument("--out", type=Path, default=TABLE)
     chosen = parser.parse_args(given)
+    until = time.perf_counter() + chosen.seconds
     size = chosen.size or (64 if chosen.gpu else 32)
-    counts = chosen.images or ([GPU_COUNT] if chosen.gpu else COUNTS)
+    counts = chosen.images or (GPU_COUNTS if chosen.gpu else COUNTS)
+    device = _gpu_name() if chosen.gpu else "cpu"
     for module in IMPORTED:  # once, and not by every process
         import_module(module)
+    lines: list[Line] = []
     with tempfile.TemporaryDirectory(prefix="bomd-scale-") as folder:
-        work = chosen.work or Path(folder)
-        lines = measure_all(work, counts, size, chosen.steps.split(","), gpu=chosen.gpu)
-    if chosen.gpu:
-        words = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-        device = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()[0].strip()
-    record(to_rows(lines, device if chosen.gpu else "cpu"), chosen.out)
-    say(f"Written: {chosen.out}")
+        for line in measure_all(chosen.work or Path(folder), counts, size, chosen.steps.split(","), until=until):
+            lines.append(line)
+            say(", ".join(f"{name} {value}" for name, value in line.items()))
+            record(to_rows(lines, device), chosen.out)
+    say(f"Written: {chosen.out}" if lines else "Nothing was measured.")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def test_the_exponent_is_that_of_a_power(power: float) -> None:
 def test_times_of_a_cpu_are_ratios_to_those_of_the_fewest_images() -> None:
     lines = [
         {"images": images, "size": 32, "step": "pack", "seconds": 9.0, "processor_seconds": spent, "peak_mb": 300}
-        | {"peak_gpu_mb": 0}
+        | {"peak_gpu_mb": 0, "parts": {}, "resumed": False}
         for images, spent in ((1000, 2.0), (2000, 3.0))
     ]
     rows = to_rows(lines, "cpu")
@@ -30,3 +30,33 @@ def test_times_of_a_cpu_are_ratios_to_those_of_the_fewest_images() -> None:
     assert to_rows(lines, "some GPU")[1]["seconds"] == 9.0
     table = scale.slopes([{name: str(value) for name, value in row.items()} for row in rows])
     assert "| pack | 0.58 | 1.50 x | 300 MB | 300 MB | 0.0 kB |" in table
+
+
+def a_row(images: int, seconds: float, **changes: str) -> dict[str, str]:
+    row = {"device": "a GPU", "cores": "16", "size": "64", "seed": "0", "step": "train", "images": str(images)}
+    row |= {
+        "time_ratio": "",
+        "seconds": str(seconds),
+        "peak_mb": "300",
+        "peak_gpu_mb": "2000",
+        "parts": "",
+        "resumed": "",
+    }
+    return row | changes
+
+
+def test_of_a_gpu_times_of_the_most_images_and_slopes_of_all_are_shown() -> None:
+    """Four times the images took four times as long, which is twice as long for twice as many."""
+    rows = [a_row(1000, 4.0), a_row(4000, 16.0, parts="learn descriptors 9.0; Nearest images 2.0")]
+    text = scale.page(rows)
+    assert "| train | 16 | 250 | 300 MB | 2,000 MB |" in text
+    assert "| train | 4 |" not in text
+    assert "- train, seconds of its parts: learn descriptors 9.0, Nearest images 2.0." in text
+    assert "| train | 1.00 | 2.00 x | 300 MB | 300 MB | 0.0 kB |" in text
+
+
+def test_a_step_that_was_interrupted_counts_for_no_slope() -> None:
+    rows = [a_row(1000, 4.0), a_row(2000, 8.0), a_row(4000, 1.0, resumed="yes")]
+    text = scale.page(rows)
+    assert "train went on after an interruption" in text
+    assert "| train | 1.00 | 2.00 x |" in text
