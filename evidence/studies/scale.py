@@ -213,7 +213,7 @@ def _logged(work: Callable[[], None], log: Path, most_gpu: Synchronized[int]) ->
     finally:
         import torch
 
-        if torch.cuda.is_initialized():
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             with most_gpu.get_lock():
                 most_gpu.value = max(most_gpu.value, torch.cuda.max_memory_allocated())
 
