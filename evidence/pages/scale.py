@@ -64,7 +64,7 @@ Every run that opens a packed set compares all checksums once, which reads all i
 | descriptors of `bomd` | written to disk batch by batch, then mapped; scores and the search read them in blocks |
 | `bomd audit --features FILE.npy` | mapped; the heads are fitted on 50,000 images at most and score the rest in blocks. A `.npz` is read whole. |
 | `bomd audit --backbone` | features are written in parts, so that an interruption costs 512 images, and then mapped |
-| `bomd predict -o FILE.csv` | every line is written when its image is predicted; JSON and tables are put together in memory |
+| `bomd predict -o FILE.csv` | every line is written when its image is predicted; JSON and tables are put together in memory. Until all is written, 64 images at a time are kept in `FILE.csv.part`, so that an interruption costs no more than these. |
 | `labels_clean.csv` | line by line |
 
 In memory are the labels, what is thought of each of them, and the names of the images, whatever the size of these. Tests
@@ -94,8 +94,8 @@ On paper; what was run is in the tables above. `N` images of side `s`, `C` class
 | describe, predict | `N / (3600 · rate)` | images a second in inference, likewise |
 | search | `suspects · N · M² · D · 2 / (3600 · rate)` | operations a second; descriptors that do not fit on the GPU are streamed past it |
 
-What is not known: no run of a million has been made. An interrupted `bomd predict` starts again, and so does the writing
-of descriptors, which takes one pass."""
+What is not known: no run of a million has been made. The writing of descriptors, which takes one pass, starts again
+after an interruption."""
 
 
 def main() -> None:

@@ -84,10 +84,15 @@ def predict(
     named and the others are predicted; the exit code is then 1. Images in colour are refused by a model that learnt
     from grey ones, unless `--grey` converts them; a model that learnt from colour takes grey ones, and says so.
 
+    Interrupted or killed, the same command with `-o` goes on where it stopped, if model and images are the same; until
+    it ends, what is predicted is in a file beside the other, whose name ends in .part.
+
     For example: bomd predict runs/demo/bomd/seed0-1a2b3c scans/ --format json -o findings.json --heatmaps heat/
     """
+    from bomd.files import is_stream, write_pieces
     from bomd.models import model as models
     from bomd.models.blocks import predict_blocks
+    from bomd.models.resumed import part_of, predict_and_keep
     from bomd.review.evidence import only_run
 
     _check_places(output, heatmaps)
@@ -96,11 +101,13 @@ def predict(
     chosen = _choose(opened, finding)
     found, skipped, unreadable = _find(files)
     note = _note_on_colour(opened, found, grey)
+    part = None if output is None or is_stream(output) else part_of(output)
     count = 0
 
     def predicted() -> Iterator[Predicted]:
         nonlocal count
-        for block in predict_blocks(opened, found) if found else ():
+        blocks = predict_blocks(opened, found) if part is None else predict_and_keep(opened, found, part)
+        for block in blocks if found else ():
             unreadable.update(block.broken)
             count += len(block.files)
             yield from _rows(block, chosen, opened)
@@ -122,9 +129,9 @@ def predict(
         for line in text:
             print(line, end="")
     else:
-        from bomd.files import write_pieces
-
         write_pieces(output, text)
+        if part is not None:
+            part.unlink(missing_ok=True)
         print(f"{count} images: {output}")
     if heatmaps is not None:
         Console(stderr=True, soft_wrap=True).print(f"{len(drawn)} heat maps: {heatmaps}", highlight=False, markup=False)

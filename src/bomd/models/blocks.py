@@ -19,6 +19,7 @@ from bomd.tables import Floats
 if TYPE_CHECKING:
     from bomd.models.model import Model
 
+BATCH = 64  # files of a block
 WORTH_PROCESSES = 32 << 20  # bytes of image files; below that, starting processes takes longer than decoding
 
 
@@ -37,7 +38,7 @@ class Block:
     broken: dict[str, str]
 
 
-def predict_blocks(model: Model, files: Sequence[Path | str], batch: int = 64) -> Iterator[Block]:
+def predict_blocks(model: Model, files: Sequence[Path | str], batch: int = BATCH) -> Iterator[Block]:
     """Probabilities of `batch` files after the other, in the order given.
 
     Many files are decoded by all cores while the networks work on those that are done.
