@@ -95,7 +95,7 @@ def _write(kept: BinaryIO, key: str, share: Sequence[str], block: Block, part: P
     content = {
         "key": key,
         "rows": [rows[file] for file in block.files],
-        "values": base64.b64encode(np.ascontiguousarray(block.values, dtype="<f4")).decode(),
+        "values": base64.b64encode(block.values.astype("<f4").tobytes()).decode(),
         "broken": {str(rows[file]): reason for file, reason in block.broken.items()},
     }
     text = json.dumps(content).encode()  # in ASCII: names of files need not be text
