@@ -7,6 +7,7 @@ from evidence import DOCS, RESULTS
 from evidence.pages import (
     against_cleanlab,
     audit_table,
+    bytes_moved,
     datasets,
     how_it_works,
     methods,
@@ -29,8 +30,8 @@ def main() -> None:
         tuning.main(["--choose"])
     readme.write_numbers()
     how_it_works.main(redraw=True)
-    pages = (against_cleanlab, audit_table, datasets, methods, reference, reproduced, results, scale, speed, successor)
-    for page in pages:
+    made = (against_cleanlab, audit_table, bytes_moved, datasets, methods, reference, reproduced, results, scale, speed)
+    for page in (*made, successor):
         page.main()
     print(f"Written: the tables in {RESULTS} and the pages in {DOCS}. What changed: git status")
 

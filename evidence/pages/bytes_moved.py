@@ -1,0 +1,123 @@
+"""The part of docs/gpu.md about the bytes of a training step: counted, from the code and results/speed.csv.
+
+python -m evidence.pages.bytes_moved
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from bomd.files import write_text
+from bomd.networks import dense
+from evidence import DOCS
+from evidence.bench import account
+from evidence.bench.account import BATCH, FUSIONS, PASSES, SIZE
+from evidence.bench.gpu import training_bytes
+from evidence.pages import speed
+
+PAGE = DOCS / "gpu.md"
+BEGIN, END = "<!-- bytes -->\n", "<!-- /bytes -->"
+ASKED = 0.6  # of the floor
+
+
+def main() -> None:
+    write_text(PAGE, page(PAGE.read_text(encoding="utf-8"), speed.read()))
+
+
+def page(text: str, rows: Sequence[speed.Row]) -> str:
+    """The page with its counted part made anew."""
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    return f"{before}{BEGIN}{section(rows)}\n{END}{after}"
+
+
+def section(rows: Sequence[speed.Row]) -> str:
+    """What the floor counts, what the code passes, and what fusions would save."""
+    bandwidth, rate, peak = (
+        _measured(rows, item)
+        for item in ("memory bandwidth", f"training at {SIZE} px, batch {BATCH}", "bfloat16 matrix product")
+    )
+
+    def milliseconds(of_one: float) -> float:
+        return 1e3 * BATCH * of_one / (bandwidth * 1e9)
+
+    step, floor = 1e3 * BATCH / rate, milliseconds(training_bytes(SIZE))
+    beyond = milliseconds(account.bytes_beyond(SIZE))
+    products = {what: 1e3 * BATCH * count / (peak * 1e12) for what, count in account.operations(SIZE).items()}
+    saved = {fusion: milliseconds(account.bytes_of(fusion, SIZE)) for fusion in FUSIONS}
+    by_products = sum(gain for fusion, gain in saved.items() if fusion.needs == account.OWN_PRODUCT)
+    every = sum(saved.values())
+    layers = []
+    for one in PASSES:
+        cells = " | ".join(str(getattr(one, kind) or "") for kind in account.KINDS)
+        taken = milliseconds(account.bytes_of(one, SIZE))
+        layers.append(f"| {'back: ' if one.backward else ''}{one.what} | {cells} | {taken:.2f} |")
+    counts = " | ".join(str(account.passes_of(kind)) for kind in account.KINDS)
+    whole = sum(milliseconds(account.bytes_of(one, SIZE)) for one in PASSES)
+    gains = [
+        f"| {fusion.what} | {fusion.needs} | {_passes(fusion)} | {gain:.2f} | {_after(step, gain, floor)} |"
+        for fusion, gain in saved.items()
+    ]
+    opening = f"""A step of {BATCH} images at {SIZE} px takes {step:.1f} ms on an H200, and its floor is
+        {floor / step:.0%} of that: {1e-9 * BATCH * training_bytes(SIZE):.0f} GB at {bandwidth:,.0f} GB/s take {floor:.1f} ms. A pass is one
+        reading or writing of maps:"""
+    explained = f"""So the floor is no ideal: it has every pass over columns and bottlenecks that the code makes, and
+        {account.STEM_PASSES} over the stem's maps. The passes that it leaves out, over grown maps and at the ends of
+        blocks, take {beyond:.1f} ms. At full bandwidth all would take {floor + beyond:.1f} ms. In the other
+        {step - floor - beyond:.1f} ms products and convolutions compute, or passes are slower than a copy. The
+        operations alone would take {sum(products.values()):.1f} ms at the rate of a large product
+        ({", ".join(f"{what} {taken:.1f}" for what, taken in products.items())}), which is out of reach where the result
+        has {dense.GROWTH} or {dense.BOTTLENECK} columns. How the rest divides has not been measured;
+        `python -m evidence.bench.account --profile` tells on a GPU."""
+    judged = f"""{ASKED:.0%} of the floor would be {floor / ASKED:.1f} ms, {step - floor / ASKED:.1f} ms less than now;
+        all of it together saves {every:.1f} ms at most. It is not done: each row needs a kernel of our own where a
+        library's is used now, and gains only if that one multiplies as fast. Products are the better half: a
+        convolution has {9 * dense.GROWTH / dense.BOTTLENECK:.3g} times as many operations for each number that it
+        reads. Recomputing what the first norm wrote would save memory, not time, as the columns are read again for it. Adding
+        up the buffer's slopes for several layers at once would save some of the four passes of the last operation, but
+        a layer cannot go on before its grown maps have the sum of all later layers, and each of these has a mask of its
+        own."""
+    return "\n".join(
+        [
+            _filled(opening),
+            "",
+            "| a layer's operation | columns read | bottleneck | grown maps | ms |",
+            "|---|---|---|---|---|",
+            *layers,
+            f"| **all layers** | {counts} | {whole:.2f} |",
+            "",
+            _filled(explained),
+            "",
+            "What fewer passes would save at full bandwidth, and the rate if nothing else changed:",
+            "",
+            "| at once | needs | passes saved | ms | images/s | of the floor |",
+            "|---|---|---|---|---|---|",
+            *gains,
+            f"| all of the products' | | | {by_products:.2f} | {_after(step, by_products, floor)} |",
+            f"| all | | | {every:.2f} | {_after(step, every, floor)} |",
+            "",
+            _filled(judged),
+        ]
+    )
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(" ".join(text.split()), 118, break_on_hyphens=False, break_long_words=False)
+
+
+def _passes(fusion: account.Fusion) -> str:
+    return f"{fusion.columns} of columns" if fusion.columns else f"{fusion.narrow} of bottlenecks"
+
+
+def _after(step: float, saved: float, floor: float) -> str:
+    left = step - saved
+    return f"{1e3 * BATCH / left:,.0f} | {floor / left:.0%}"
+
+
+def _measured(rows: Sequence[speed.Row], item: str) -> float:
+    (found,) = [float(row["ours"]) for row in rows if row["item"] == item and not row["device"].startswith("CPU")]
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""The account of bytes is that of the code: what a block really passes is counted on a small one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bomd.networks import columns, dense
+from evidence.bench import account, gpu
+
+COLUMNS, NARROW, GROWN = 64, dense.BOTTLENECK, dense.GROWTH
+
+
+class Products(TorchDispatchMode):
+    """Counts what matrix products and convolutions read and write, but for weights."""
+
+    def __init__(self, rows: int, passed: Counter[str]) -> None:
+        super().__init__()
+        self.rows, self.passed = rows, passed
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if name == "mm":
+            maps = [one for one in (*args[:2], found) if self.rows in one.shape]
+            self.passed["product"] += sum(one.numel() for one in maps)
+        if name in ("convolution", "mkldnn_convolution"):
+            self.passed["convolution"] += args[0].numel() + found.numel()
+        if name == "convolution_backward":
+            self.passed["convolution"] += 2 * args[0].numel() + args[1].numel() + found[0].numel()
+        return found
+
+
+@pytest.fixture
+def passed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Numbers that the functions of `columns` read and write, by function."""
+    counted: Counter[str] = Counter()
+
+    def watch(name: str, numbers: Any) -> None:
+        plain = getattr(columns, name)
+
+        def watched(*given: Any, **named: Any) -> Any:
+            counted[name] += numbers(*given, **named)
+            return plain(*given, **named)
+
+        monkeypatch.setattr(columns, name, watched)
+
+    def back_through_scale(gradient: Tensor, matrix: Tensor, *_: Any, add: bool, averaged: Any = None) -> int:
+        return gradient.numel() + matrix.numel() * (3 if add else 2)
+
+    watch("statistics", lambda matrix, *_: matrix.numel())
+    watch("scale", lambda matrix, *_, **__: 2 * matrix.numel())
+    watch("scale_and_average", lambda matrix, *_: matrix.numel() * 5 // 4)
+    watch("back_through_scale", back_through_scale)
+    watch("back_through_norm", lambda gradient, *_, **__: 5 * gradient.numel())  # sums read both; slopes, and written
+    return counted
+
+
+def test_a_block_passes_what_the_account_says(passed: Counter[str]) -> None:
+    """Two layers on 3 images of 8 x 8 pixels; beside the layers there are the input's norm and the output's."""
+    block, last = dense.DenseBlock(COLUMNS, 2), nn.BatchNorm2d(COLUMNS + 2 * GROWN)
+    maps = torch.randn(3, COLUMNS, 8, 8).to(memory_format=torch.channels_last).requires_grad_()
+    rows = 3 * 8 * 8  # no width of weights
+    with Products(rows, passed):
+        block.shared(maps, last, average=True, together=None).sum().backward()
+    kinds = {"columns": COLUMNS + (COLUMNS + GROWN), "narrow": 2 * NARROW, "grown": 2 * GROWN}
+    expected: Counter[str] = Counter()
+    for one in account.PASSES:
+        expected[one.by] += rows * sum(getattr(one, kind) * width for kind, width in kinds.items())
+    given, whole = rows * COLUMNS, rows * (COLUMNS + 2 * GROWN)
+    expected["statistics"] += given
+    expected["scale"] += 2 * given
+    expected["back_through_norm"] += 5 * given
+    expected["scale_and_average"] = whole * 5 // 4
+    expected["back_through_scale"] += whole // 4 + 2 * whole
+    assert passed == expected
+
+
+def test_the_floor_counts_columns_and_bottlenecks_and_the_stem() -> None:
+    one = account.elements(512)
+    floor = account.passes_of("columns") * one["columns"] + account.passes_of("narrow") * one["narrow"]
+    stem = account.STEM_PASSES * dense.STEM * 256**2
+    assert gpu.training_bytes(512) == account.WIDTH * (floor + stem)
+
+
+def test_operations_of_the_network_as_published() -> None:
+    """At 224 px torchvision counts 2.834 billion multiplications, its products between blocks on all pixels."""
+    found = account.operations(224)
+    forward = (found["1 x 1 products"] + found["3 x 3 convolutions"]) / 6 + found["stem"] / 4
+    between = sum((first + 32 * layers) ** 2 / 2 * pixels for pixels, first, layers in account.blocks(224)[:-1])
+    assert forward + between * 3 / 4 == pytest.approx(2.834e9, rel=0.001)
+
+
+def test_no_fusion_saves_more_than_there_is() -> None:
+    for kind in ("columns", "narrow"):
+        assert 0 < account.passes_of(kind, account.FUSIONS) < account.passes_of(kind)
+
+
+def test_kernels_are_told_apart() -> None:
+    assert account.kernel_kind("_moments") == "moments"
+    assert account.kernel_kind("sm90_xmma_wgrad_implicit_gemm_bf16") == "convolutions"
+    assert account.kernel_kind("nvjet_tst_128x128_64x4_h_bz_NTN") == "products"
+    assert account.kernel_kind("multi_tensor_apply_kernel") == "other"
