@@ -153,7 +153,8 @@ def profile(steps: int = 5) -> dict[str, float]:
     from bomd.learn.engine import fit
     from bomd.methods.bce import Bce
     from bomd.networks.device import make_fabric
-    from evidence.bench.gpu import CLASSES, DEVICE, generated
+    from evidence.bench.cpu import CLASSES
+    from evidence.bench.gpu import DEVICE, generated
 
     settings = FitSettings(weights="none", epochs=3, batch=BATCH, augment="paper", rate=1e-4, eps=1e-8)
     with tempfile.TemporaryDirectory() as folder:

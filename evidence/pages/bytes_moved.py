@@ -59,8 +59,8 @@ def section(rows: Sequence[speed.Row]) -> str:
         for fusion, gain in saved.items()
     ]
     opening = f"""A step of {BATCH} images at {SIZE} px takes {step:.1f} ms on an H200, and its floor is
-        {floor / step:.0%} of that: {1e-9 * BATCH * training_bytes(SIZE):.0f} GB at {bandwidth:,.0f} GB/s take {floor:.1f} ms. A pass is one
-        reading or writing of maps:"""
+        {floor / step:.0%} of that: {1e-9 * BATCH * training_bytes(SIZE):.0f} GB at {bandwidth:,.0f} GB/s take
+        {floor:.1f} ms. A pass is one reading or writing of maps:"""
     explained = f"""So the floor is no ideal: it has every pass over columns and bottlenecks that the code makes, and
         {account.STEM_PASSES} over the stem's maps. The passes that it leaves out, over grown maps and at the ends of
         blocks, take {beyond:.1f} ms. At full bandwidth all would take {floor + beyond:.1f} ms. In the other
@@ -73,10 +73,10 @@ def section(rows: Sequence[speed.Row]) -> str:
         all of it together saves {every:.1f} ms at most. It is not done: each row needs a kernel of our own where a
         library's is used now, and gains only if that one multiplies as fast. Products are the better half: a
         convolution has {9 * dense.GROWTH / dense.BOTTLENECK:.3g} times as many operations for each number that it
-        reads. Recomputing what the first norm wrote would save memory, not time, as the columns are read again for it. Adding
-        up the buffer's slopes for several layers at once would save some of the four passes of the last operation, but
-        a layer cannot go on before its grown maps have the sum of all later layers, and each of these has a mask of its
-        own."""
+        reads. Recomputing what the first norm wrote would save memory, not time, as the columns are read again for it.
+        Adding up the buffer's slopes for several layers at once would save some of the four passes of the last
+        operation, but a layer cannot go on before its grown maps have the sum of all later layers, and each of these
+        has a mask of its own."""
     return "\n".join(
         [
             _filled(opening),
