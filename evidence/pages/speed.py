@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from bomd.files import write_text
 from evidence import DOCS, RESULTS
 from evidence.bench.cpu import BRUTE_FORCE
-from evidence.pages import several_gpus
+from evidence.pages import schedule, several_gpus
 
 PAGE, TIMINGS = DOCS / "speed.md", RESULTS / "speed.csv"
 
@@ -58,7 +58,8 @@ def page(rows: Sequence[Row]) -> str:
         floors = sorted({row["floor_is"] for row in own if row["floor_is"]})
         parts.append("\n".join(f"- Floor: {floor}." for floor in floors))
     counted = several_gpus.section(*several_gpus.step_alone(rows))
-    return "\n\n".join([*(part for part in parts if part), WAYS, counted]) + "\n"
+    parts += [WAYS, schedule.section(schedule.read()), counted]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def outdated(row: Row, beside: Sequence[Row]) -> str:

@@ -188,7 +188,7 @@ def row_of(task: Task, run: Run, length: float, seconds: float) -> dict[str, Any
         "device": environment["device"],
         "method": task.method,
         "noise": task.noise,
-        "images": result["images"],
+        "images": result["images"]["train"],
         "size": config["images"]["size"],
         "backbone": config["fit"]["backbone"],
         "length": f"{length:g}",

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from bomd.learn import checkpoint
+from evidence.pages import schedule as page
 from evidence.studies import schedule
 
 TINY = ["--images", "40", "--size", "16", "--backbone", "small", "--length", "0.1", "--noise", "symmetric"]
@@ -53,6 +54,10 @@ def test_on_another_machine_it_goes_on_from_the_bag(
     assert row["method"] == method
     assert "train classifier" in row["seconds_training"]
     assert 0 <= float(row["auc_north"]) <= 1
+    shown = page.section([row, {**row, "length": "1"}])
+    assert "with 10% of its epochs" in shown
+    assert "at its full length" in shown
+    assert f"| symmetric | {method} | " in shown
 
 
 def test_a_checkpoint_comes_out_of_the_bag_as_it_went_in_but_for_rounded_moments(

@@ -1,0 +1,43 @@
+"""The part of docs/speed.md about the paper's schedule on phantoms, where results/schedule.csv has it."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+
+from evidence.studies.schedule import TABLE
+
+Row = dict[str, str]
+
+
+def read() -> list[Row]:
+    """What was measured; nothing where no run is recorded."""
+    if not TABLE.exists():
+        return []
+    with TABLE.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def section(rows: Sequence[Row]) -> str:
+    """Times of every stage, memory and AUC; a training that was shorter than the paper's is called so."""
+    parts = []
+    for device, images, size, length in dict.fromkeys(_kind(row) for row in rows):
+        own = [row for row in rows if _kind(row) == (device, images, size, length)]
+        share = "at its full length" if float(length) == 1 else f"with {float(length):.0%} of its epochs"
+        opening = f"""### The paper's schedule {share}
+
+{int(images):,} phantoms at {size} px on one {device}, by `python -m evidence.studies.schedule`, which says where it is
+not the recipe of the paper. AUC is on right labels of new patients, of the same and of another hospital."""
+        lines = ["| noise | method | seconds of training | memory | GPU memory | AUC, same | AUC, another |"]
+        lines.append("|---|---|---|---|---|---|---|")
+        for row in own:
+            gpu = f"{float(row['peak_gpu_mb']):,.0f} MB" if row["peak_gpu_mb"] else ""
+            cells = [row["noise"], row["method"], row["seconds_training"].replace("; ", ", ")]
+            cells += [f"{float(row['peak_mb']):,.0f} MB", gpu, row["auc_north"], row["auc_south"]]
+            lines.append(f"| {' | '.join(cells)} |")
+        parts += [opening, "\n".join(lines)]
+    return "\n\n".join(parts)
+
+
+def _kind(row: Row) -> tuple[str, str, str, str]:
+    return row["device"], row["images"], row["size"], row["length"]
