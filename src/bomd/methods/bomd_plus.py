@@ -49,8 +49,8 @@ class BomdPlus(Method):
         evidence: What judges: a classifier of the labels, or BoMD's descriptors among the class names.
         folds: Parts that the patients are split into; each is judged by a network trained on all others.
         effort: Epochs of these networks, as a share of the classifier's.
-        second: Epochs of a second pair that learns from what the first one believed, where errors sit in whole
-            images, as a share of the classifier's; 0 asks once.
+        second: Epochs of a second pair that learns from what the first one believed, where errors sit in whole images,
+            as a share of the classifier's; 0 asks once.
         votes: Share of the training target that the nearest images give, each vote weighted by its image's worth.
         neighbours: Images that vote.
         soften: Where errors sit in whole images, learn the probability that a class is there; off, the given label.

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bomd.files import read_arrays, read_json, write_arrays, write_json
-from bomd.learn.engine import History, Predict, fit, predict
+from bomd.learn.engine import History, Predict, predict
 from bomd.methods.base import Context, Method, Prepared, masked_mean
 from bomd.methods.settings import within
 from bomd.methods.two_gaussians import Floats, cross_entropies, low_posterior_by_label
 from bomd.networks.backbone import Network
-from bomd.seeds import derive
 from bomd.tables import NO_FINDING, Flags, LabelTable
 
 ROUNDING = 1e-9  # labels without any noise have rates of exactly 0
@@ -42,8 +41,8 @@ class LiTransition(Method):
     Cost: 1.6.
 
     Args:
-        epochs: Of the first training, whose last third the losses are averaged over; half of the classifier's
-            by default.
+        epochs: Of the first training, whose last third the losses are averaged over; half of the classifier's by
+            default.
         threshold: Posterior of the low-loss heap above which a label counts as clean.
         fewest: Labels of each value that have to be clean for rates to be estimated.
     """
@@ -82,16 +81,8 @@ class LiTransition(Method):
             path = stage.directory / "losses.npz"
             if not stage.finished:
                 learner = FirstTraining(train.values, context, epochs)
-                networks, history = fit(
-                    learner,
-                    context.images,
-                    train.values,
-                    settings,
-                    outputs=len(train.classes),
-                    fabric=context.fabric,
-                    seed=derive(context.seed, "first training"),
-                    directory=stage.directory,
-                    what="watch losses",
+                networks, history = context.train(
+                    learner, train.values, settings, len(train.classes), stage, "watch losses", ["first training"]
                 )
                 logits = predict(learner, networks, context.images, score=_logits)
                 learner.add(logits)
