@@ -18,7 +18,7 @@ import numpy as np
 
 from bomd import outside
 from bomd.errors import InputError
-from bomd.files import fingerprint, read_array, read_arrays, read_json, replacing, write_arrays, write_text
+from bomd.files import fingerprint, read_array, read_arrays, read_json, write_array, write_arrays, write_text
 from bomd.progress import say, track
 from bomd.tables import NO_FINDING, Floats
 
@@ -105,8 +105,7 @@ def save_vectors(space: LabelSpace, path: Path) -> None:
     if path.suffix != ".npy":
         raise InputError(f"Label vectors are saved as .npy, not as {path.name!r}.")
     write_text(path.with_suffix(".classes.txt"), "".join(f"{name}\n" for name in space.classes))
-    with replacing(path) as temporary, temporary.open("wb") as stream:
-        np.save(stream, space.vectors, allow_pickle=False)
+    write_array(path, space.vectors)
 
 
 def _checked(classes: Sequence[str]) -> tuple[str, ...]:

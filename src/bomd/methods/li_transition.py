@@ -57,11 +57,9 @@ class LiTransition(Method):
         nothing = train.classes.index(NO_FINDING) if NO_FINDING in train.classes else None
         rates, sources = estimate(train.values, clean > self.threshold, seen, nothing, self.fewest)
         self.rates = context.tensor(rates)
-        known = ~np.isnan(clean)
-        suspect = known & ~(clean > self.threshold)
-        margin = np.where(known.any(axis=1), np.where(known, clean, np.inf).min(axis=1), np.nan)
-        noisy = np.asarray(suspect.any(axis=1))
-        flags = Flags(train.ids, noisy, margin.astype(np.float32), clean.astype(np.float32))
+        lowest = np.where(np.isnan(clean), np.inf, clean).min(axis=1)
+        margin = np.where(np.isinf(lowest), np.nan, lowest).astype(np.float32)
+        flags = Flags(train.ids, lowest <= self.threshold, margin, clean.astype(np.float32))
         counts = ", ".join(f"{sources.count(name)} {name}" for name in ("pairs", "dual-T", "identity"))
         note = f"li-transition: rates of {len(sources)} classes come from: {counts}."
         return Prepared(train.values, flags, history=history, notes=(note,))
