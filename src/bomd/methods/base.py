@@ -182,10 +182,9 @@ def train_plainly(train: LabelTable, context: Context, epochs: int | None = None
     settings = replace(context.fit, select="last", epochs=context.fit.epochs if epochs is None else epochs)
     inputs = (context.images.fingerprint, train.values, settings, context.seed, context.fabric.key)
     with context.stages.enter("cross-entropy", *inputs, *train.marks(), by=(__name__,)) as stage:
-        count, what = len(train.classes), "train on the given labels"
-        (network,), history = context.train(
-            plain(train), train.values, settings, count, stage, what, seed=["cross-entropy"]
-        )
+        learner, count, what = Method(), len(train.classes), "train on the given labels"
+        learner.exclusive = train.exclusive
+        (network,), history = context.train(learner, train.values, settings, count, stage, what, seed=["cross-entropy"])
     return network, history
 
 
@@ -194,13 +193,6 @@ def refuse_soft(train: LabelTable, what: str) -> None:
     soft = ((train.values > 0) & (train.values < 1)).any(axis=1)
     if soft.any():
         raise InputError(f"{what} 0, 1 or unknown: image {str(train.ids[np.argmax(soft)])!r} has others.")
-
-
-def plain(train: LabelTable) -> Method:
-    """What learns these labels as they are."""
-    method = Method()
-    method.exclusive = train.exclusive
-    return method
 
 
 def frequencies(labels: NDArray[Any]) -> NDArray[np.float64]:

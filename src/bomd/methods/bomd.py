@@ -151,13 +151,9 @@ class Bomd(Method):
 
     def _search(self, descriptors: Floats, rows: NDArray[np.int64], train: LabelTable, context: Context) -> Neighbours:
         """The nearest images of these rows."""
+        groups, device = None if self.same_patient else train.groups, context.fabric.device
         return nearest_images(
-            descriptors,
-            self.neighbours,
-            rows=rows,
-            groups=None if self.same_patient else train.groups,
-            reading=self.reading,
-            device=context.fabric.device,
+            descriptors, self.neighbours, rows=rows, groups=groups, reading=self.reading, device=device
         )
 
     def _describe_by_ranking(self, train: LabelTable, context: Context) -> Described:

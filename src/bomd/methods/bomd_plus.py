@@ -162,14 +162,9 @@ class BomdPlus(Method):
     ) -> tuple[Floats, Floats, NDArray[np.intp], History]:
         space = embed(train.classes, "auto", seed=derive(context.seed, "language"))
         learner = DescriptorLearner(space, 3, "release", 0.3)
+        slower, depends = replace(settings, rate=settings.rate / 3), ("descriptors", space.vectors)
         flat, fold_of, history = cross_fit(
-            train,
-            context,
-            self.folds,
-            settings=replace(settings, rate=settings.rate / 3),
-            learner=learner,
-            outputs=learner.outputs,
-            depends=("descriptors", space.vectors),
+            train, context, self.folds, settings=slower, learner=learner, outputs=learner.outputs, depends=depends
         )
         return scores_of(flat.reshape(len(flat), learner.descriptors, -1), space.vectors), flat, fold_of, history
 

@@ -108,6 +108,4 @@ def _imported(tree: ast.Module) -> dict[str, str]:
 
 @functools.cache
 def _parsed(module: str) -> ast.Module:
-    path = Path(__file__).parents[1].joinpath(*module.split(".")[1:])
-    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    return ast.parse(file.read_text("utf-8"))
+    return ast.parse(Path(__file__).with_name(f"{module.removeprefix(ROOM)}.py").read_text("utf-8"))
