@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import pytest
 import torch
 
 from bomd.describe.labelspace import LabelSpace, embed
-from bomd.describe.prompts import PromptHead, TextTower, VectorTower, open_tower, prompt_logits
+from bomd.describe.prompts import PromptHead, TextTower, VectorTower, open_tower
 from bomd.errors import InputError
 
 CPU = torch.device("cpu")
+BOTH = torch.full((2,), 0.5)  # a class that every other image has has no bias
 CLASSES = ["Pleural_Thickening", "Mass", "No Finding"]
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "pleural", "thick", "##ening", "mass", "no", "finding"]
 PLACES = 12
@@ -49,11 +51,13 @@ def some_context(words: int, width: int) -> torch.Tensor:
 class TestLogits:
     def test_worked_case(self) -> None:
         """Cosines of (1, 0) with (.6, .8) and (1, 0) are .6 and 1; the scale makes them 60 and 100."""
+        head = PromptHead(4, VectorTower(LabelSpace(("a", "b"), np.eye(2, dtype=np.float32), "test"), CPU), 3, BOTH)
         images, prompts = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.6, 0.8], [1.0, 0.0]])
-        assert prompt_logits(images, prompts, 100.0)[0].tolist() == pytest.approx([60, 100])
-        assert prompt_logits(5 * images, prompts / 3, 100.0, torch.tensor([1.0, -2.0]))[0].tolist() == pytest.approx(
-            [61, 98]
-        )
+        with torch.no_grad():
+            head.log_scale.fill_(math.log(100))
+            assert head.logits(images, prompts)[0].tolist() == pytest.approx([60, 100])
+            head.bias.copy_(torch.tensor([1.0, -2.0]))
+            assert head.logits(5 * images, prompts / 3)[0].tolist() == pytest.approx([61, 98])
 
     def test_head_starts_at_the_prevalence_and_a_scale_of_ten(self) -> None:
         tower = VectorTower(LabelSpace(("a", "b"), np.eye(2, dtype=np.float32), "test"), CPU)

@@ -18,7 +18,7 @@ from bomd.data.noise import symmetric
 from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.learn.engine import fit, make_fabric, predict
-from bomd.methods import crossfit
+from bomd.methods import base, crossfit
 from bomd.methods.base import Context, Method, masked_cross_entropy
 from bomd.methods.bomd_plus import BomdPlus
 from bomd.methods.crossfit import cross_fit
@@ -63,7 +63,7 @@ def test_nobody_is_judged_by_a_network_that_saw_the_patient(
         scored.extend(images.ids.tolist())
         return torch.zeros(len(images), len(table.classes))
 
-    monkeypatch.setattr(crossfit, "fit", watched_fit)
+    monkeypatch.setattr(base, "fit", watched_fit)
     monkeypatch.setattr(crossfit, "predict", watched_predict)
     cross_fit(table, replace(context, stages=Stages(tmp_path)), 3)
     assert len(seen) == 3
@@ -152,7 +152,7 @@ def test_the_second_opinion_learns_what_the_first_believed_and_never_from_those_
         assert not learnt[-1][0] & judged[-1]
         return predict(learner, networks, images, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(crossfit, "fit", watched_fit)
+    monkeypatch.setattr(base, "fit", watched_fit)
     monkeypatch.setattr(crossfit, "predict", watched_predict)
     prepared = BomdPlus().prepare(table, replace(context, stages=Stages(tmp_path)))
     assert len(learnt) == 4

@@ -11,6 +11,7 @@ from bomd.config import DeviceSettings, FitSettings
 from bomd.data.datasets import phantom
 from bomd.errors import InputError
 from bomd.learn.engine import make_fabric
+from bomd.methods import base, crossfit
 from bomd.methods.base import Context
 from bomd.methods.cleanlab import Cleanlab, find_wrong, flip, quality
 from bomd.methods.crossfit import split_into_folds
@@ -124,11 +125,9 @@ def test_folds_keep_patients_together_and_classes_spread() -> None:
 
 def test_nobody_is_predicted_by_a_network_that_learnt_from_them(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every fold trains on exactly the images that it does not predict."""
-    from bomd.methods import crossfit as module
-
     table, context = train
     seen: list[tuple[str, list[str]]] = []
-    real_fit, real_predict = module.fit, module.predict
+    real_fit, real_predict = base.fit, crossfit.predict
 
     def spy_fit(learner, images, targets, *rest, **more):  # type: ignore[no-untyped-def]
         seen.append(("fit", images.ids.tolist()))
@@ -139,8 +138,8 @@ def test_nobody_is_predicted_by_a_network_that_learnt_from_them(train: Train, mo
         seen.append(("predict", images.ids.tolist()))
         return real_predict(learner, networks, images, **more)
 
-    monkeypatch.setattr(module, "fit", spy_fit)
-    monkeypatch.setattr(module, "predict", spy_predict)
+    monkeypatch.setattr(base, "fit", spy_fit)
+    monkeypatch.setattr(crossfit, "predict", spy_predict)
     fresh = Context(context.images, FIT, FABRIC, 1, context.stages)
     prepared = Cleanlab(folds=3).prepare(table, fresh)
     patient_of = dict(zip(table.ids.tolist(), table.groups.tolist(), strict=True))

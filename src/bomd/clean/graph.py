@@ -80,7 +80,8 @@ def nearest_images(
     codes = np.arange(count) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
     queries = queries.astype(np.int64)
     with bar("Nearest images", len(queries)) as advance, full_precision():
-        space = 1e9 * memory if memory is not None else _memory(place)
+        free = FREE_SHARE * torch.cuda.mem_get_info(place)[0] if place.type == "cuda" else HOST_MEMORY * 1e9
+        space = free if memory is None else 1e9 * memory
         bags = open_bags(descriptors, place, space)
         if bags.values is not descriptors:
             space /= 2  # the other half holds the descriptors
@@ -135,8 +136,3 @@ def _device(descriptors: NDArray[Any] | Tensor, device: str | torch.device | Non
     if chosen.type not in ("cpu", "cuda"):
         raise InputError(f"Cannot search on device {str(chosen)!r}; choose cpu or cuda.")
     return chosen
-
-
-def _memory(device: torch.device) -> float:
-    """Bytes that a search may take if nobody says."""
-    return FREE_SHARE * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else HOST_MEMORY * 1e9

@@ -13,6 +13,7 @@ from scipy.special import log_softmax, softmax  # type: ignore[import-untyped]
 
 from bomd.clean.calibrate import LEAST, Doubles, logistic, sigmoid
 from bomd.errors import InputError
+from bomd.tables import Floats
 
 FOLDS = 5
 RIDGES = (0.004, 0.015, 0.06)  # per image; the one under which held-out labels are most likely is taken
@@ -21,8 +22,6 @@ SCALE = 0.1  # of a standardised feature, so that the ridges mean the same for a
 ITERATIONS = 60  # of L-BFGS
 FITTED = 50_000  # images at most that a head is fitted on; a few hundred weights need no more
 BLOCK = 1 << 20  # numbers that are looked at together
-
-Floats = NDArray[np.float32]
 
 
 class Features(Protocol):

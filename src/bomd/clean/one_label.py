@@ -14,10 +14,7 @@ from bomd.clean.rates import Rates
 from bomd.clean.transition import Transition, fit_transition
 from bomd.tables import LabelTable, Opinion
 
-FREQUENT, BEYOND = (
-    0.03,
-    4,
-)  # of the images of a class, and times the usual: what is given in its place that often is said
+FREQUENT, BEYOND = 0.03, 4  # of a class's images, and times the usual: what is given for it that often is said
 NAMED = 3  # of such pairs, at most
 
 
@@ -68,7 +65,7 @@ def explain(found: Transition, classes: Sequence[str]) -> list[str]:
     lines = [f"Every image has one label; about {100 * found.wrong:.2g} % of the labels seem to be wrong."]
     rates = found.matrix * ~np.eye(len(classes), dtype=np.bool_)
     order = np.argsort(-rates, axis=None, kind="stable")[:NAMED]
-    pairs = [tuple(int(place[0]) for place in np.unravel_index([one], rates.shape)) for one in order]
+    pairs = zip(*np.unravel_index(order, rates.shape), strict=True)
     usual = BEYOND * float(np.median(found.matrix[~np.eye(len(classes), dtype=np.bool_)]))
     said = [
         f"{classes[true]} as {classes[given]} ({100 * rates[true, given]:.0f} %)"

@@ -40,19 +40,12 @@ _LEAST = 1e-3  # of a true label's probability, against evidence that is too sur
 
 @dataclass(frozen=True, eq=False)
 class Rates:
-    """How labels go wrong.
+    """How labels go wrong."""
 
-    Attributes:
-        false_alarm: (C) share of the absent findings that are labelled as there, over all images.
-        miss: (C) share of the present findings that are not labelled.
-        affected: Share of the images on which all of these errors fall; 1 where they fall anywhere.
-        gain: How much better that share explains a label set than errors that fall anywhere, in nats per image.
-    """
-
-    false_alarm: Doubles
-    miss: Doubles
-    affected: float = 1.0
-    gain: float = 0.0
+    false_alarm: Doubles  # (C) share of the absent findings that are labelled as there, over all images
+    miss: Doubles  # (C) share of the present findings that are not labelled
+    affected: float = 1.0  # share of the images on which all of these errors fall; 1 where they fall anywhere
+    gain: float = 0.0  # nats an image by which that share explains labels better than errors that fall anywhere
 
     def __post_init__(self) -> None:
         for name in ("false_alarm", "miss"):

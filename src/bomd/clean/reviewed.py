@@ -9,6 +9,7 @@ mostly right, or a small sample drawn at random, says most.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,34 +39,23 @@ def rates_from_decisions(
     """
     if not np.shape(probabilities) == np.shape(given) == np.shape(decided):
         raise InputError("Probabilities, given and decided labels must have the same shape.")
-    looked = ~(np.isnan(given) | np.isnan(decided))
-    positive = given >= 0.5
-    alarm = _factors(probabilities, given, decided, looked & positive, rates, "false_alarm")
-    miss = _factors(probabilities, given, decided, looked & ~positive, rates, "miss")
-    return np.minimum(rates.false_alarm * alarm, MOST), np.minimum(rates.miss * miss, MOST)
+    looked, positive = ~(np.isnan(given) | np.isnan(decided)), given >= 0.5
+    wrong, anywhere, steps = positive != (decided >= 0.5), Rates(rates.false_alarm, rates.miss), np.log(FACTORS)
 
+    def multiplied(kind: str, which: NDArray[np.bool_]) -> Doubles:
+        """(C) one rate of each class, times the factor that explains the decisions `which` (N, C)."""
+        rows = np.flatnonzero(which.any(axis=1))
+        fits = np.zeros((len(FACTORS), which.shape[1]))
+        for place, factor in enumerate(FACTORS):
+            trial = replace(anywhere, **{kind: np.minimum(getattr(rates, kind) * factor, MOST)})
+            truth = true_probability(np.asarray(probabilities)[rows], trial)
+            _, likely, mistaken = compare(truth, np.asarray(given, dtype=np.float64)[rows], trial)
+            chance = np.clip(mistaken / likely, SURE, 1 - SURE)
+            logs = np.where(wrong[rows], np.log(chance), np.log1p(-chance))
+            fits[place] = np.where(which[rows], logs, 0).sum(axis=0)
+        common = FACTORS[np.argmax(fits.sum(axis=1) - steps**2 / (2 * LOOSE**2))]
+        apart = (steps - np.log(common)) ** 2 / (2 * CLOSE**2)
+        own = FACTORS[np.argmax(fits - apart[:, None], axis=0)]
+        return np.asarray(np.minimum(getattr(rates, kind) * own, MOST))
 
-def _factors(
-    probabilities: NDArray[Any],
-    given: NDArray[Any],
-    decided: NDArray[Any],
-    which: NDArray[np.bool_],
-    rates: Rates,
-    kind: str,
-) -> Doubles:
-    """(C) what one rate of each class is to be multiplied by."""
-    rows = np.flatnonzero(which.any(axis=1))
-    fits = np.zeros((len(FACTORS), which.shape[1]))
-    wrong = (given[rows] >= 0.5) != (decided[rows] >= 0.5)
-    for place, factor in enumerate(FACTORS):
-        changed = np.minimum(getattr(rates, kind) * factor, MOST)
-        trial = Rates(*((changed, rates.miss) if kind == "false_alarm" else (rates.false_alarm, changed)))
-        truth = true_probability(np.asarray(probabilities)[rows], trial)
-        _, likely, mistaken = compare(truth, np.asarray(given, dtype=np.float64)[rows], trial)
-        chance = np.clip(mistaken / likely, SURE, 1 - SURE)
-        logs = np.where(wrong, np.log(chance), np.log1p(-chance))
-        fits[place] = np.where(which[rows], logs, 0).sum(axis=0)
-    steps = np.log(FACTORS)
-    common = FACTORS[np.argmax(fits.sum(axis=1) - steps**2 / (2 * LOOSE**2))]
-    apart = (steps - np.log(common)) ** 2 / (2 * CLOSE**2)
-    return np.asarray(FACTORS[np.argmax(fits - apart[:, None], axis=0)])
+    return multiplied("false_alarm", looked & positive), multiplied("miss", looked & ~positive)

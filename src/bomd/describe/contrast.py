@@ -30,9 +30,7 @@ class ContrastLearner(Learner):
 
     views = 2
     outputs = PROJECTION  # numbers that the network returns for an image; only training looks at them
-
-    def __init__(self, temperature: float = 0.1) -> None:
-        self.temperature = temperature
+    temperature = 0.1
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
         """One network whose head has two layers: what only tells views apart is lost there, not in the features."""

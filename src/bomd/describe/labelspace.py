@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 
 from bomd import outside
 from bomd.errors import InputError
-from bomd.files import fingerprint, read_array, read_arrays, read_json, replacing, write_arrays, write_text
+from bomd.files import fingerprint, read_array, read_arrays, read_json, write_array, write_arrays, write_text
 from bomd.progress import say, track
 from bomd.tables import NO_FINDING, Floats
 
@@ -35,19 +35,12 @@ _OTHER_WAYS = "a transformers model (such as 'bluebert' or a local folder), 'glo
 
 @dataclass(frozen=True, eq=False)
 class LabelSpace:
-    """One unit vector for each of C classes.
+    """One unit vector for each of C classes."""
 
-    Attributes:
-        classes: C names, as they were given.
-        vectors: (C, D) float32, every row of length one.
-        source: where the vectors come from.
-        notes: what a reader of the results should know about them.
-    """
-
-    classes: tuple[str, ...]
-    vectors: Floats
-    source: str
-    notes: tuple[str, ...] = ()
+    classes: tuple[str, ...]  # as they were given
+    vectors: Floats  # (C, D), every row of length one
+    source: str  # where the vectors come from
+    notes: tuple[str, ...] = ()  # what a reader of the results should know about them
 
     def __post_init__(self) -> None:
         if self.vectors.ndim != 2 or len(self.vectors) != len(self.classes):
@@ -112,8 +105,7 @@ def save_vectors(space: LabelSpace, path: Path) -> None:
     if path.suffix != ".npy":
         raise InputError(f"Label vectors are saved as .npy, not as {path.name!r}.")
     write_text(path.with_suffix(".classes.txt"), "".join(f"{name}\n" for name in space.classes))
-    with replacing(path) as temporary, temporary.open("wb") as stream:
-        np.save(stream, space.vectors, allow_pickle=False)
+    write_array(path, space.vectors)
 
 
 def _checked(classes: Sequence[str]) -> tuple[str, ...]:
@@ -138,18 +130,24 @@ def _key(name: str) -> str:
     return in_words(name).casefold()
 
 
-def _assembled(names: tuple[str, ...], found: Mapping[str, Floats], source: str, known: Sequence[str]) -> LabelSpace:
-    """Order and normalise the vectors found by key, and derive that of No Finding where it is missing."""
+def _looked_up(
+    names: tuple[str, ...], rows: Mapping[str, Floats], source: str, known: Iterable[str] | None = None
+) -> LabelSpace:
+    """Order and normalise the rows, which are found by key, and derive that of No Finding where it is missing.
+
+    Among the `known` keys, by default those of all rows, the nearest to a missing one are told.
+    """
     unit: dict[str, Floats] = {}
-    for key, vector in found.items():
-        length = float(np.linalg.norm(vector))
-        if not np.isfinite(length) or length == 0:
-            raise InputError(f"The vector of class {key!r} from {source} is zero or not finite.")
-        unit[key] = (vector / length).astype(np.float32)
     healthy = _key(NO_FINDING)
     for name in names:
-        if _key(name) not in found and _key(name) != healthy:
-            near = difflib.get_close_matches(_key(name), [_key(other) for other in known], n=3, cutoff=0.5)
+        key = _key(name)
+        if key in rows:
+            length = float(np.linalg.norm(rows[key]))
+            if not np.isfinite(length) or length == 0:
+                raise InputError(f"The vector of class {key!r} from {source} is zero or not finite.")
+            unit[key] = (rows[key] / length).astype(np.float32)
+        elif key != healthy:
+            near = difflib.get_close_matches(key, rows if known is None else known, n=3, cutoff=0.5)
             nearest = f" (nearest: {', '.join(near)})" if near else ""
             raise InputError(
                 f"The label space {source} has no vector for class {name!r}{nearest}: rename it or use {_OTHER_WAYS}."
@@ -163,11 +161,6 @@ def _assembled(names: tuple[str, ...], found: Mapping[str, Floats], source: str,
         unit[healthy] = (-mean / length).astype(np.float32)
         notes = (f"{NO_FINDING} has no vector in {source}: minus the mean of the findings' vectors is used.",)
     return LabelSpace(names, np.stack([unit[_key(name)] for name in names]), source, notes)
-
-
-def _looked_up(names: tuple[str, ...], rows: Mapping[str, Floats], source: str) -> LabelSpace:
-    wanted = {_key(name): rows[_key(name)] for name in names if _key(name) in rows}
-    return _assembled(names, wanted, source, known=list(rows))
 
 
 def _automatic(names: tuple[str, ...], seed: int, size: int) -> LabelSpace:
@@ -230,11 +223,7 @@ def _file_state(path: Path) -> list[Any]:
 
 
 def _cached(
-    cache: Path | None,
-    names: tuple[str, ...],
-    state: Any,
-    source: str,
-    compute: Callable[[], dict[str, Floats]],
+    cache: Path | None, names: tuple[str, ...], state: Any, source: str, compute: Callable[[], dict[str, Floats]]
 ) -> LabelSpace:
     path = None if cache is None else cache / f"labelspace-{fingerprint(state, names)}.npz"
     if path is not None and path.exists():
@@ -243,7 +232,7 @@ def _cached(
             return LabelSpace(names, kept["vectors"], source, tuple(map(str, kept["notes"])))
         except (InputError, KeyError) as error:
             raise InputError(f"Damaged label vectors: delete {path} to compute them again.") from error
-    space = _assembled(names, compute(), source, known=())
+    space = _looked_up(names, compute(), source, known=())
     if path is not None:
         write_arrays(path, {"vectors": space.vectors, "notes": np.array(space.notes, dtype=np.str_)})
     return space

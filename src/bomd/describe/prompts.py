@@ -110,13 +110,9 @@ class PromptHead(nn.Module):
         return projected
 
     def logits(self, projected: Tensor, prompts: Tensor) -> Tensor:
-        """(B, C) how well each of (C, D) prompts fits each of (B, D) projected images."""
-        return prompt_logits(projected, prompts, self.log_scale.exp(), self.bias)
-
-
-def prompt_logits(images: Tensor, prompts: Tensor, scale: Tensor | float, bias: Tensor | float = 0.0) -> Tensor:
-    """(B, C) scaled cosines between (B, D) images and (C, D) prompts, plus a bias."""
-    return scale * (F.normalize(images) @ F.normalize(prompts.to(images.dtype)).T) + bias
+        """(B, C) scaled cosines between (B, D) projected images and (C, D) prompts, plus a bias."""
+        cosines = F.normalize(projected) @ F.normalize(prompts.to(projected.dtype)).T
+        return self.log_scale.exp() * cosines + self.bias
 
 
 def open_tower(classes: Sequence[str], language: str, device: torch.device, seed: int) -> Tower:

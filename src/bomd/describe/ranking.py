@@ -14,15 +14,10 @@ Weighting = Literal["release", "paper"]
 
 
 class RankingLoss(NamedTuple):
-    """The mean loss of the usable rows, and how many rows had no positive label and were left out.
+    """The mean loss of the usable rows, and how many rows had no positive label and were left out."""
 
-    Attributes:
-        loss: scalar; zero, with zero gradient, if no row was usable.
-        skipped: scalar int64, kept on the device so that reading it is the only thing that waits.
-    """
-
-    loss: Tensor
-    skipped: Tensor
+    loss: Tensor  # scalar; zero, with zero gradient, if no row was usable
+    skipped: Tensor  # scalar int64, kept on the device so that reading it is the only thing that waits
 
 
 def label_scores(descriptors: Tensor, vectors: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from bomd.learn.engine import Batch, Predict
 from bomd.methods.base import Context, Method, Prepared, entry_losses, masked_mean
 from bomd.methods.settings import check_shares, note_if_idle, warm_epochs, within
-from bomd.methods.two_gaussians import Floats, cross_entropies, low_posterior_by_label
+from bomd.methods.two_gaussians import Floats, cross_entropies, low_posterior_by_label, row_means
 from bomd.networks.backbone import Network
 from bomd.seeds import derive
 from bomd.tables import NO_FINDING, LabelTable
@@ -139,10 +139,8 @@ def minority_odds(labels: NDArray[np.float32], present: Floats, absent: Floats) 
 
     An unknown label stands at the mean of the image's others, so that images with few labels are not preferred.
     """
-    known = ~np.isnan(labels)
-    scores = np.where(known, np.where(labels >= 0.5, present, absent), 0).sum(axis=1)
-    counts = known.sum(axis=1)
-    totals = np.where(counts > 0, scores / np.maximum(counts, 1), 1.0) * labels.shape[1]
+    confidence = np.where(np.isnan(labels), np.nan, np.where(labels >= 0.5, present, absent))
+    totals = np.nan_to_num(row_means(confidence), nan=1.0) * labels.shape[1]
     return np.asarray(1 / np.maximum(totals, 1e-6))
 
 

@@ -18,7 +18,7 @@ from bomd.errors import InputError
 from bomd.learn.engine import Batch, History, Learner, fit
 from bomd.networks.backbone import Network
 from bomd.networks.device import Device
-from bomd.runs import Stages
+from bomd.runs import Stage, Stages
 from bomd.seeds import derive
 from bomd.tables import Flags, Floats, LabelTable, Opinion
 
@@ -69,6 +69,30 @@ class Context:
     def tensor(self, values: NDArray[Any]) -> Tensor:
         """A copy of an array on the device, in single precision."""
         return torch.tensor(values, dtype=torch.float32, device=self.fabric.device)
+
+    def train(
+        self,
+        learner: Learner,
+        targets: NDArray[np.float32],
+        settings: FitSettings,
+        outputs: int,
+        stage: Stage,
+        what: str,
+        seed: Sequence[str | int],
+        images: Images | None = None,
+    ) -> tuple[list[Network], History]:
+        """Train before the classifier is, in a stage; the seed is derived, and `images` may be a part of them."""
+        return fit(
+            learner,
+            self.images if images is None else images,
+            targets,
+            settings,
+            outputs=outputs,
+            fabric=self.fabric,
+            seed=derive(self.seed, *seed),
+            directory=stage.directory,
+            what=what,
+        )
 
 
 @dataclass(frozen=True)
@@ -158,17 +182,9 @@ def train_plainly(train: LabelTable, context: Context, epochs: int | None = None
     settings = replace(context.fit, select="last", epochs=context.fit.epochs if epochs is None else epochs)
     inputs = (context.images.fingerprint, train.values, settings, context.seed, context.fabric.key)
     with context.stages.enter("cross-entropy", *inputs, *train.marks(), by=(__name__,)) as stage:
-        (network,), history = fit(
-            plain(train),
-            context.images,
-            train.values,
-            settings,
-            outputs=len(train.classes),
-            fabric=context.fabric,
-            seed=derive(context.seed, "cross-entropy"),
-            directory=stage.directory,
-            what="train on the given labels",
-        )
+        learner, count, what = Method(), len(train.classes), "train on the given labels"
+        learner.exclusive = train.exclusive
+        (network,), history = context.train(learner, train.values, settings, count, stage, what, seed=["cross-entropy"])
     return network, history
 
 
@@ -177,13 +193,6 @@ def refuse_soft(train: LabelTable, what: str) -> None:
     soft = ((train.values > 0) & (train.values < 1)).any(axis=1)
     if soft.any():
         raise InputError(f"{what} 0, 1 or unknown: image {str(train.ids[np.argmax(soft)])!r} has others.")
-
-
-def plain(train: LabelTable) -> Method:
-    """What learns these labels as they are."""
-    method = Method()
-    method.exclusive = train.exclusive
-    return method
 
 
 def frequencies(labels: NDArray[Any]) -> NDArray[np.float64]:

@@ -54,17 +54,17 @@ class Bomd(Method):
     Cost: 1.67.
 
     Args:
-        stage: How images are described (ablation). "nvum" takes the features of a classifier trained by NVUM as
-            the recipe says, and detects by its logits. "self-supervised" compares two views of an image without
-            labels; with nothing to rank, all images are re-labelled, and those that their neighbours outvote
-            are flagged. Both give one vector per image.
+        stage: How images are described (ablation). "nvum" takes the features of a classifier trained by NVUM as the
+            recipe says, and detects by its logits. "self-supervised" compares two views of an image without labels;
+            with nothing to rank, all images are re-labelled, and those that their neighbours outvote are flagged. Both
+            give one vector per image.
         descriptors: Vectors per image (the paper's M), where `stage` is "descriptors".
         weighting: Form of the ranking loss; "release" for `bomd`, "paper" for `bomd-paper`.
         beta: Weight of the term that keeps an image's descriptors together.
         language: Where class vectors come from; see `bomd embed --help`.
         vectors: A file of vectors, for `language` "glove" or "file".
-        epochs: Passes over the data to learn descriptors; batch, rate and schedule belong to them too. With
-            `stage` "nvum" the classifier's own apply.
+        epochs: Passes over the data to learn descriptors; batch, rate and schedule belong to them too. With `stage`
+            "nvum" the classifier's own apply.
         neighbours: Images that vote on a new label (the paper's K).
         reading: How the nearest images are found among all descriptors.
         same_patient: Whether images of the same patient may vote.
@@ -114,9 +114,7 @@ class Bomd(Method):
             raise InputError("BoMD ranks classes against each other: at least 2 are needed.")
         if not (train.values >= 0.5).any():
             raise InputError("No image has a positive label, so there is nothing to learn a ranking from.")
-        if self.stage == "nvum":
-            Nvum().check(train)
-        else:
+        if self.stage == "descriptors":
             self._space(train, seed=0)
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
@@ -153,13 +151,9 @@ class Bomd(Method):
 
     def _search(self, descriptors: Floats, rows: NDArray[np.int64], train: LabelTable, context: Context) -> Neighbours:
         """The nearest images of these rows."""
+        groups, device = None if self.same_patient else train.groups, context.fabric.device
         return nearest_images(
-            descriptors,
-            self.neighbours,
-            rows=rows,
-            groups=None if self.same_patient else train.groups,
-            reading=self.reading,
-            device=context.fabric.device,
+            descriptors, self.neighbours, rows=rows, groups=groups, reading=self.reading, device=device
         )
 
     def _describe_by_ranking(self, train: LabelTable, context: Context) -> Described:
@@ -218,11 +212,7 @@ class BomdPaper(Bomd):
 def outvoted(votes: Floats, train: LabelTable) -> Flags:
     """Flag each image with a label that its neighbours outvote: half of them or more make a class positive.
 
-    A single label's score is the share of votes for it minus one half, and an image's margin is its lowest.
-
-    Args:
-        votes: (N, C) mean label of the neighbours; NaN where none is labelled.
-        train: the given labels, in the same order.
+    A single label's score is the share of (N, C) votes for it minus one half, and an image's margin is its lowest.
     """
     positive = train.values >= 0.5
     known = ~(np.isnan(train.values) | np.isnan(votes))

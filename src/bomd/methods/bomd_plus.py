@@ -49,8 +49,8 @@ class BomdPlus(Method):
         evidence: What judges: a classifier of the labels, or BoMD's descriptors among the class names.
         folds: Parts that the patients are split into; each is judged by a network trained on all others.
         effort: Epochs of these networks, as a share of the classifier's.
-        second: Epochs of a second pair that learns from what the first one believed, where errors sit in whole
-            images, as a share of the classifier's; 0 asks once.
+        second: Epochs of a second pair that learns from what the first one believed, where errors sit in whole images,
+            as a share of the classifier's; 0 asks once.
         votes: Share of the training target that the nearest images give, each vote weighted by its image's worth.
         neighbours: Images that vote.
         soften: Where errors sit in whole images, learn the probability that a class is there; off, the given label.
@@ -162,14 +162,9 @@ class BomdPlus(Method):
     ) -> tuple[Floats, Floats, NDArray[np.intp], History]:
         space = embed(train.classes, "auto", seed=derive(context.seed, "language"))
         learner = DescriptorLearner(space, 3, "release", 0.3)
+        slower, depends = replace(settings, rate=settings.rate / 3), ("descriptors", space.vectors)
         flat, fold_of, history = cross_fit(
-            train,
-            context,
-            self.folds,
-            settings=replace(settings, rate=settings.rate / 3),
-            learner=learner,
-            outputs=learner.outputs,
-            depends=("descriptors", space.vectors),
+            train, context, self.folds, settings=slower, learner=learner, outputs=learner.outputs, depends=depends
         )
         return scores_of(flat.reshape(len(flat), learner.descriptors, -1), space.vectors), flat, fold_of, history
 

@@ -29,8 +29,8 @@ class CoTeaching(Method):
     Cost: 2.
 
     Args:
-        noise: Share of the images (of the labels with `per_label`) that is left out once the ramp is over; by
-            default the share that the recipe's noise made wrong.
+        noise: Share of the images (of the labels with `per_label`) that is left out once the ramp is over; by default
+            the share that the recipe's noise made wrong.
         ramp: Share of the run over which that part grows from nothing.
         exponent: Of the ramp's shape; 1 is a straight line.
         per_label: Select labels within each class and value instead of images.

@@ -40,8 +40,8 @@ class Coop(Method):
 
     Args:
         classifier: What is trained from the trunk: one linear layer by cross-entropy, or the method "hermoza".
-        language: "bluebert", "biobert", "clinicalbert" or the folder of a transformers model for a text tower;
-            others (see `bomd embed --help`) give fixed class vectors only.
+        language: "bluebert", "biobert", "clinicalbert" or the folder of a transformers model for a text tower; others
+            (see `bomd embed --help`) give fixed class vectors only.
         context: Learnt words in front of each class name.
         epochs: Passes over the data to pre-train; batch, rate and schedule belong to them too.
     """

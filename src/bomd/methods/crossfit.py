@@ -13,7 +13,7 @@ from bomd.config import FitSettings
 from bomd.data.split import split_by_patient
 from bomd.errors import InputError
 from bomd.files import read_arrays, read_json, write_arrays, write_json
-from bomd.learn.engine import History, Learner, Score, fit, predict
+from bomd.learn.engine import History, Learner, Score, predict
 from bomd.methods.base import Context, Method
 from bomd.seeds import derive
 from bomd.tables import Floats, LabelTable
@@ -37,7 +37,6 @@ def cross_fit(
     Every fold is a stage of its own, so an interrupted run repeats none that is finished.
 
     Args:
-        folds: Parts that the patients are split into.
         settings: How a network is trained; by default as the classifier.
         targets: (N, C) what is learnt in place of the given labels.
         weights: (N, 1) or (N, C) how much each counts; by default all alike. Not with a learner of one's own.
@@ -63,17 +62,9 @@ def cross_fit(
             path = stage.directory / "scores.npz"
             if not stage.finished:
                 learnt = learner or Weighted(train, context, None if weights is None else weights[~held_out])
-                networks, course = fit(
-                    learnt,
-                    context.images.take(~held_out),
-                    values[~held_out],
-                    settings,
-                    outputs=outputs or len(train.classes),
-                    fabric=context.fabric,
-                    seed=derive(context.seed, "fold", number),
-                    directory=stage.directory,
-                    what=f"train without fold {number + 1} of {folds}",
-                )
+                count, what = outputs or len(train.classes), f"train without fold {number + 1} of {folds}"
+                others, seed = context.images.take(~held_out), ("fold", number)
+                networks, course = context.train(learnt, values[~held_out], settings, count, stage, what, seed, others)
                 own = predict(learnt, networks, context.images.take(held_out), score=score)
                 write_arrays(path, {"scores": own.float().numpy()})
                 write_json(stage.directory / "history.json", course)

@@ -23,17 +23,12 @@ from bomd.typed import nearest
 
 @dataclass(frozen=True)
 class Setting:
-    """One constructor argument of a method.
-
-    Attributes:
-        kind: What may be given, such as `float` or `'images' | 'nodes'`.
-        meaning: Its entry in the `Args` section of the class or its constructor; empty where another speaks for it.
-    """
+    """One constructor argument of a method."""
 
     name: str
-    kind: str
+    kind: str  # what may be given, such as `float` or `'images' | 'nodes'`
     default: Any
-    meaning: str
+    meaning: str  # its entry in the `Args` section of the class or its constructor; empty where another speaks for it
 
     @property
     def shown(self) -> str:
@@ -43,22 +38,14 @@ class Setting:
 
 @dataclass(frozen=True)
 class Description:
-    """A method in words.
+    """A method in words."""
 
-    Attributes:
-        name: Its key in `METHODS`, or `package.module:Class`.
-        line: The sentence that its docstring opens with.
-        sections: What follows "Paper:", "Differs:", "Cost:" and the like, by that word.
-        cost: Image presentations as a factor of plain cross-entropy; the mean where a range is given.
-        base: The method whose settings it starts from.
-    """
-
-    name: str
-    line: str
-    sections: Mapping[str, str]
-    cost: float | None
+    name: str  # its key in `METHODS`, or `package.module:Class`
+    line: str  # the sentence that its docstring opens with
+    sections: Mapping[str, str]  # what follows "Paper:", "Differs:", "Cost:" and the like, by that word
+    cost: float | None  # image presentations as a factor of plain cross-entropy; the mean where a range is given
     settings: tuple[Setting, ...]
-    base: str | None
+    base: str | None  # the method whose settings it starts from
 
 
 def describe(name: str) -> Description:
@@ -68,14 +55,8 @@ def describe(name: str) -> Description:
     kind = METHODS.outline(name)
     text = inspect.cleandoc(kind.__doc__ or "")
     sections = _entries(text, r"([A-Z][a-z]+): (.*)")
-    return Description(
-        name,
-        " ".join(text.partition("\n\n")[0].split()),
-        sections,
-        _factor(sections.get("Cost", "")),
-        _settings(kind),
-        getattr(kind, "variant_of", None),
-    )
+    line, cost = " ".join(text.partition("\n\n")[0].split()), _factor(sections.get("Cost", ""))
+    return Description(name, line, sections, cost, _settings(kind), getattr(kind, "variant_of", None))
 
 
 def tables_of(name: str) -> tuple[str, ...]:

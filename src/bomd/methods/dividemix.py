@@ -10,15 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bomd.learn.engine import Batch, Predict
-from bomd.methods.base import (
-    Context,
-    Method,
-    Prepared,
-    entry_losses,
-    frequencies,
-    masked_cross_entropy,
-    masked_mean,
-)
+from bomd.methods.base import Context, Method, Prepared, entry_losses, frequencies, masked_cross_entropy, masked_mean
 from bomd.methods.settings import check_shares, note_if_idle, warm_epochs, within
 from bomd.methods.two_gaussians import Floats, cross_entropies, low_posterior, low_posterior_by_label, row_means
 from bomd.networks.backbone import Network
@@ -112,57 +104,42 @@ class DivideMix(Method):
         if not self.dividing:  # another view for each, or pretrained networks would hardly differ
             pairs = zip(networks, views, strict=True)
             return torch.stack([masked_cross_entropy(network(view), batch.targets) for network, view in pairs]).sum()
-        images = torch.cat(views)
+        images, known = torch.cat(views), ~batch.targets.isnan()
         with torch.no_grad():
             guesses = torch.stack([network(images).sigmoid().unflatten(0, (2, -1)).mean(0) for network in networks])
         total = torch.zeros((), device=images.device)
         for own, network in enumerate(networks):
             clean = self.posteriors[1 - own][batch.index]
-            known = ~batch.targets.isnan()
             trusted = (clean > self.threshold) & known
             refined = clean * batch.targets + (1 - clean) * guesses[own]
             targets = sharpen(torch.where(trusted, refined, guesses.mean(0)), self.temperature)
             shares, places = (table[own][:, batch.index].flatten() for table in (self.shares, self.places))
-            total = total + self.mixed_loss(
-                network, images, targets.repeat(2, 1), trusted.repeat(2, 1), known.repeat(2, 1), shares, places
-            )
+            mixed, aim = mix(images, targets.repeat(2, 1), shares, places)
+            total = total + self.mixed_loss(network(mixed), aim, trusted.repeat(2, 1), known.repeat(2, 1))
         return total
 
-    def mixed_loss(
-        self,
-        network: Network,
-        images: Tensor,
-        targets: Tensor,
-        trusted: Tensor,
-        known: Tensor,
-        shares: Tensor,
-        places: Tensor,
-    ) -> Tensor:
-        """The loss of one network on mixtures.
-
-        Args:
-            images: (2B, channels, H, W) both views.
-            targets: (2B, C) refined or guessed.
-            trusted: (2B, C) labels that count in the cross-entropy.
-            known: (2B, C) labels that count at all.
-            shares: (2B) in [0, 1], of which the larger side belongs to the image itself.
-            places: (2B) in the circle of partners.
-        """
-        order = places.argsort()
-        partner = torch.empty_like(order)
-        partner[order] = order.roll(1)
-        share = torch.maximum(shares, 1 - shares)[:, None]
-        mixed = torch.lerp(images[partner], images, share[:, :, None, None])
-        aim = torch.lerp(targets[partner], targets, share.to(targets.dtype))  # float64 where the network is
-        logits = network(mixed)
+    def mixed_loss(self, logits: Tensor, aim: Tensor, trusted: Tensor, known: Tensor) -> Tensor:
+        """The loss of one network on mixtures (2B, C): cross-entropy counts trusted labels, and all else known ones."""
         predicted = logits.sigmoid()
-        guessed = known & ~trusted
         mean = (predicted * known).sum(0) / known.sum(0).clamp(min=1)
         return (
             masked_mean(entry_losses(logits, aim), trusted)
-            + self.growing * masked_mean((predicted - aim) ** 2, guessed)
+            + self.growing * masked_mean((predicted - aim) ** 2, known & ~trusted)
             + (divergence(self.prevalence, mean) * known.any(0)).sum()
         )
+
+
+def mix(images: Tensor, targets: Tensor, shares: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    """Images and targets, each mixed with those of its partner, the next by (2B) places in one circle.
+
+    Of (2B) shares in [0, 1] the larger side belongs to the image itself.
+    """
+    order = places.argsort()
+    partner = torch.empty_like(order)
+    partner[order] = order.roll(1)
+    share = torch.maximum(shares, 1 - shares)[:, None]
+    mixed = torch.lerp(images[partner], images, share[:, :, None, None])
+    return mixed, torch.lerp(targets[partner], targets, share.to(targets.dtype))  # float64 where the network is
 
 
 def clean_posterior(losses: Floats, labels: NDArray[np.float32], per_label: bool) -> Floats:

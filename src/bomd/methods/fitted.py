@@ -10,10 +10,9 @@ from typing import Any, Literal
 from bomd.config import FitSettings
 from bomd.data.batches import Images
 from bomd.files import read_json, write_json
-from bomd.learn.engine import History, Learner, fit
+from bomd.learn.engine import History, Learner
 from bomd.methods.base import Context
 from bomd.networks.backbone import Network
-from bomd.seeds import derive
 from bomd.tables import Floats
 
 Keep = Callable[[Any, Sequence[Network], Images, Path], object]  # learner, its networks, images, file to write
@@ -41,17 +40,7 @@ def fit_once(
     with context.stages.enter(name, *common, *inputs, by=made_by(type(learner), keep)) as stage:
         path = stage.directory / file
         if not stage.finished:
-            networks, history = fit(
-                learner,
-                context.images,
-                targets,
-                settings,
-                outputs=outputs,
-                fabric=context.fabric,
-                seed=derive(context.seed, name),
-                directory=stage.directory,
-                what=f"learn {name}",
-            )
+            networks, history = context.train(learner, targets, settings, outputs, stage, f"learn {name}", [name])
             keep(learner, networks, context.images, path)
             write_json(stage.directory / "history.json", history)
             stage.finish(images=len(context.images))

@@ -26,8 +26,8 @@ class Gls(Method):
     Cost: 1.
 
     Args:
-        smoothing: Share r of one half in the target (1 - r) y + r / 2; -0.4 gives targets of 1.2 and -0.2. By
-            default what undoes the rate at which the recipe's noise flips labels.
+        smoothing: Share r of one half in the target (1 - r) y + r / 2; -0.4 gives targets of 1.2 and -0.2. By default
+            what undoes the rate at which the recipe's noise flips labels.
         warmup: Share of all epochs that is trained with plain cross-entropy first.
         limit: The size of a logit from which on nothing pushes beyond the label.
         slower: Share of the recipe's learning rate to use after the warm-up, where it is constant.

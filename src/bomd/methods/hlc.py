@@ -42,12 +42,7 @@ class Hlc(Method):
     """
 
     def __init__(
-        self,
-        balance: float = 0.5,
-        threshold: float = 0.4,
-        warmup: float = 0.7,
-        until: float = 0.9,
-        width: int = 64,
+        self, balance: float = 0.5, threshold: float = 0.4, warmup: float = 0.7, until: float = 0.9, width: int = 64
     ) -> None:
         within("[0, 1]", "hlc", balance=balance, threshold=threshold)
         check_shares("hlc", warmup=warmup, until=until)

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bomd.files import read_arrays, read_json, write_arrays, write_json
-from bomd.learn.engine import History, Predict, fit, predict
+from bomd.learn.engine import History, Predict, predict
 from bomd.methods.base import Context, Method, Prepared, masked_mean
 from bomd.methods.settings import within
 from bomd.methods.two_gaussians import Floats, cross_entropies, low_posterior_by_label
 from bomd.networks.backbone import Network
-from bomd.seeds import derive
 from bomd.tables import NO_FINDING, Flags, LabelTable
 
 ROUNDING = 1e-9  # labels without any noise have rates of exactly 0
@@ -42,8 +41,8 @@ class LiTransition(Method):
     Cost: 1.6.
 
     Args:
-        epochs: Of the first training, whose last third the losses are averaged over; half of the classifier's
-            by default.
+        epochs: Of the first training, whose last third the losses are averaged over; half of the classifier's by
+            default.
         threshold: Posterior of the low-loss heap above which a label counts as clean.
         fewest: Labels of each value that have to be clean for rates to be estimated.
     """
@@ -58,11 +57,9 @@ class LiTransition(Method):
         nothing = train.classes.index(NO_FINDING) if NO_FINDING in train.classes else None
         rates, sources = estimate(train.values, clean > self.threshold, seen, nothing, self.fewest)
         self.rates = context.tensor(rates)
-        known = ~np.isnan(clean)
-        suspect = known & ~(clean > self.threshold)
-        margin = np.where(known.any(axis=1), np.where(known, clean, np.inf).min(axis=1), np.nan)
-        noisy = np.asarray(suspect.any(axis=1))
-        flags = Flags(train.ids, noisy, margin.astype(np.float32), clean.astype(np.float32))
+        lowest = np.where(np.isnan(clean), np.inf, clean).min(axis=1)
+        margin = np.where(np.isinf(lowest), np.nan, lowest).astype(np.float32)
+        flags = Flags(train.ids, lowest <= self.threshold, margin, clean.astype(np.float32))
         counts = ", ".join(f"{sources.count(name)} {name}" for name in ("pairs", "dual-T", "identity"))
         note = f"li-transition: rates of {len(sources)} classes come from: {counts}."
         return Prepared(train.values, flags, history=history, notes=(note,))
@@ -82,16 +79,8 @@ class LiTransition(Method):
             path = stage.directory / "losses.npz"
             if not stage.finished:
                 learner = FirstTraining(train.values, context, epochs)
-                networks, history = fit(
-                    learner,
-                    context.images,
-                    train.values,
-                    settings,
-                    outputs=len(train.classes),
-                    fabric=context.fabric,
-                    seed=derive(context.seed, "first training"),
-                    directory=stage.directory,
-                    what="watch losses",
+                networks, history = context.train(
+                    learner, train.values, settings, len(train.classes), stage, "watch losses", ["first training"]
                 )
                 logits = predict(learner, networks, context.images, score=_logits)
                 learner.add(logits)

@@ -81,15 +81,10 @@ class Ncr(Method):
 
     def divergence(self, features: Tensor, logits: Tensor, index: Tensor, known: Tensor) -> Tensor:
         """T^2 times the mean divergence of predictions from those of the nearest images; logits have a gradient."""
-        others = torch.cat([logits.detach(), self.logits]) / self.temperature
+        others, rows = torch.cat([features, self.features]), torch.cat([index, self.rows])
+        said = (torch.cat([logits.detach(), self.logits]) / self.temperature).sigmoid()
         wanted, similar = neighbour_mean(
-            features,
-            index,
-            torch.cat([features, self.features]),
-            torch.cat([index, self.rows]),
-            others.sigmoid(),
-            neighbours=self.neighbours,
-            power=self.power,
+            features, index, others, rows, said, neighbours=self.neighbours, power=self.power
         )
         own = logits / self.temperature
         crossed = wanted * F.softplus(-own) + (1 - wanted) * F.softplus(own)

@@ -64,7 +64,6 @@ class Npc(Method):
             prior = torch.where(torch.as_tensor(train.confirmed), torch.as_tensor(train.values), prior)
         self.verdicts, self.prior = verdicts.to(device), prior.to(device)  # (N, C) both
         self.draws, self.seed = context.buffer((*train.values.shape, 2)), context.seed
-        self._draw(epoch=0)
         return Prepared(train.values, history=history)
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
@@ -76,7 +75,9 @@ class Npc(Method):
         return [network]
 
     def start_epoch(self, epoch: int, predict: Predict) -> None:
-        self._draw(epoch)
+        # Uniform numbers for every image, so that its place in a batch changes nothing.
+        generator = torch.Generator().manual_seed(derive(self.seed, "draws", epoch))
+        self.draws.copy_(torch.rand(self.draws.shape, generator=generator).clamp(min=SMALLEST_DRAW))
 
     def step(self, networks: Sequence[Network], batch: Batch) -> Tensor:
         (network,) = networks
@@ -89,11 +90,6 @@ class Npc(Method):
         reconstruction = F.binary_cross_entropy_with_logits(guess, verdicts)
         towards = self.trust * torch.stack([1 - prior, prior], dim=2) + 1.5
         return reconstruction + self.weight * divergence(alpha, towards).mean()
-
-    def _draw(self, epoch: int) -> None:
-        """Uniform numbers for every image in this epoch; by image, so that its place in a batch changes nothing."""
-        generator = torch.Generator().manual_seed(derive(self.seed, "draws", epoch))
-        self.draws.copy_(torch.rand(self.draws.shape, generator=generator).clamp(min=SMALLEST_DRAW))
 
 
 def neighbour_vote(features: Tensor, logits: Tensor, verdicts: Tensor, share: float, neighbours: int) -> Tensor:

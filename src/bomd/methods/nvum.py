@@ -16,15 +16,7 @@ from bomd.config import FitSettings
 from bomd.data.batches import Images
 from bomd.files import write_array
 from bomd.learn.engine import Batch, predict
-from bomd.methods.base import (
-    Context,
-    Method,
-    Prepared,
-    frequencies,
-    logits_and_features,
-    masked_cross_entropy,
-    masked_mean,
-)
+from bomd.methods.base import Context, Method, Prepared, frequencies, logits_and_features, masked_mean
 from bomd.methods.settings import within
 from bomd.networks.backbone import Network
 from bomd.tables import NO_FINDING, LabelTable
@@ -99,7 +91,7 @@ class Nvum(Method):
             other = torch.rand(len(memory), device=memory.device).argsort()
             memory = share * memory + (1 - share) * memory[other]
         term = -F.softplus(memory * logits.sigmoid().clamp(CLAMP, 1 - CLAMP))
-        return masked_cross_entropy(logits, targets) + self.weight * masked_mean(term, ~targets.isnan())
+        return self.cross_entropy(logits, targets) + self.weight * masked_mean(term, ~targets.isnan())
 
     @torch.no_grad()
     def after_step(self, networks: Sequence[Network]) -> None:

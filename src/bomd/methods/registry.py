@@ -7,7 +7,8 @@ import ast
 import functools
 import re
 import typing
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Mapping
 from copy import copy
 from importlib import import_module
 from pathlib import Path
@@ -23,50 +24,40 @@ ROOM = "bomd.methods."
 SHOWN = re.compile(r"def __init__\(|variant_of\b|['\"]")  # what an outline has of a class; quotes open its docstring
 
 
-class Registry(MutableMapping[str, "type[Method]"]):
+class Registry(UserDict[str, "type[Method]"]):
     """From a name to the class of a method; `package.module:Class` names one from outside this package."""
 
+    data: dict[str, Any]  # a class, or where it is: "file:Class" in this folder
+
     def __init__(self, places: Mapping[str, str]) -> None:
-        """Take the list: "file:Class" in this folder by name."""
-        self._places: dict[str, str | type[Method]] = dict(places)
+        super().__init__()
+        self.data |= places
 
     def __getitem__(self, name: str) -> type[Method]:
-        place = self._places.get(name)
+        place = self.data.get(name)
         if place is None:
             return _from_outside(name)
         if isinstance(place, str):
             file, _, kind = place.partition(":")
-            return cast("type[Method]", getattr(import_module(ROOM + file), kind))
-        return place
-
-    def __setitem__(self, name: str, kind: type[Method]) -> None:
-        self._places[name] = kind
-
-    def __delitem__(self, name: str) -> None:
-        del self._places[name]
+            place = getattr(import_module(ROOM + file), kind)
+        return cast("type[Method]", place)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._places or (isinstance(name, str) and outside.names(name))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
+        return name in self.data or (isinstance(name, str) and outside.names(name))
 
     def module(self, name: str) -> str:
         """The module that a method is written in; nothing is imported to find that out."""
-        place = self._places.get(name, name)
+        place = self.data.get(name, name)
         if isinstance(place, str):
             return place.partition(":")[0] if place is name else ROOM + place.partition(":")[0]
-        return place.__module__
+        return str(place.__module__)
 
     def outline(self, name: str) -> type:
         """A class with a method's docstring, `variant_of` and constructor, but of which no object can be of use.
 
         It is read from the method's file without importing it. What cannot be read so is imported after all.
         """
-        place = self._places.get(name)
+        place = self.data.get(name)
         if isinstance(place, str):
             file, _, kind = place.partition(":")
             try:
@@ -117,6 +108,4 @@ def _imported(tree: ast.Module) -> dict[str, str]:
 
 @functools.cache
 def _parsed(module: str) -> ast.Module:
-    path = Path(__file__).parents[1].joinpath(*module.split(".")[1:])
-    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    return ast.parse(file.read_text("utf-8"))
+    return ast.parse(Path(__file__).with_name(f"{module.removeprefix(ROOM)}.py").read_text("utf-8"))

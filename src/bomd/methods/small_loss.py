@@ -24,8 +24,8 @@ class SmallLoss(Method):
     Args:
         share: Length of the short training, relative to that of the classifier.
         threshold: Posterior of the low-loss heap at or below which an image is left out.
-        warmup: Epochs of the short training in place of `share`, for runs whose classifier is cut short because
-            only the division matters.
+        warmup: Epochs of the short training in place of `share`, for runs whose classifier is cut short because only
+            the division matters.
     """
 
     def __init__(self, share: float = 0.3, threshold: float = 0.5, warmup: int | None = None) -> None:

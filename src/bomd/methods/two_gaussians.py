@@ -46,14 +46,12 @@ def fit(values: Floats, iterations: int = 10, tolerance: float = 1e-2) -> TwoGau
     It stops when the mean log-likelihood changes by less than the tolerance; None where one Gaussian is left without a
     value that is more likely its own.
     """
-    member = values < _best_split(values)
-    low, before = member.astype(np.float64), -np.inf
-    mixture = _maximise(values, low)
+    before, mixture = -np.inf, _maximise(values, (values < _best_split(values)).astype(np.float64))
     for _ in range(iterations):
         if mixture is None:
             return None
-        low, now = mixture.low(values), mixture.likelihood(values)
-        mixture = _maximise(values, low)
+        now = mixture.likelihood(values)
+        mixture = _maximise(values, mixture.low(values))
         if abs(now - before) < tolerance:
             break
         before = now

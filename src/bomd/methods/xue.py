@@ -164,8 +164,7 @@ def cross_entropy_of_clean(logits: Tensor, targets: Tensor, clean: Tensor) -> Te
 
 def relation_loss(features: Tensor, taught: Tensor) -> Tensor:
     """How differently student and teacher see the similarities within a batch, by their (B, F) features."""
-    own, other = (relations(part) for part in (features, taught))
-    return symmetric_divergence(own, other)
+    return symmetric_divergence(relations(features), relations(taught))
 
 
 def relations(features: Tensor) -> Tensor:
