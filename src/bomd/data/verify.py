@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -97,13 +96,7 @@ def verify(
     deep: bool = False,
     **options: Any,
 ) -> Verification:
-    """Read a dataset with its own reader and check all of it.
-
-    Labels are read in the file's own columns (`classes="native"`) unless an option says otherwise, so that
-    contradictions between them are counted here and not refused by the reader.
-    """
-    if "classes" in inspect.signature(read).parameters:
-        options = {"classes": "native", **options}
+    """Read a dataset with its own reader, which can do without images, and check all of it."""
     found = {split: _read(read, root, split, options) for split in splits}
     tables = {split: table for split, (table, _) in found.items() if table is not None}
     faults = [fault for _, fault in found.values() if fault is not None]
@@ -141,8 +134,6 @@ def _read(
         return read(root, split, **options), None
     except InputError as error:
         fault = Check(f"{split} labels", False, str(error))
-    if "images" not in inspect.signature(read).parameters:
-        return None, fault
     try:
         labels = read(root, split, images=False, **options)
     except InputError:
