@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -304,10 +303,10 @@ def _copies(files: pd.DataFrame) -> Check:
 def _shared(what: str, columns: Mapping[str, NDArray[np.str_]], fine: str) -> Check:
     """Names that occur in more than one split, with the splits."""
     splits: defaultdict[str, list[str]] = defaultdict(list)
-    for one, other in combinations(columns, 2):
-        for name in np.intersect1d(columns[one], columns[other]).tolist():
-            splits[name] += [split for split in (one, other) if split not in splits[name]]
-    shared = [f"{name} ({', '.join(found)})" for name, found in splits.items()]
+    for split, names in columns.items():
+        for name in np.unique(names).tolist():
+            splits[name].append(split)
+    shared = [f"{name} ({', '.join(found)})" for name, found in splits.items() if len(found) > 1]
     return _check(what, shared, "are in more than one split", fine)
 
 
