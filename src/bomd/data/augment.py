@@ -35,11 +35,6 @@ class Kind:
     shear: float = 0.0  # largest horizontal shear angle either way, in degrees
     jitter: tuple[float, float] = (1.0, 1.0)  # factor on brightness, and on contrast around the mean
 
-    @property
-    def leaves_frame(self) -> bool:
-        """Whether the motion can bring in what lies outside the image."""
-        return self.degrees > 0 or self.translate > 0 or self.shear > 0 or self.scale[0] < 1
-
 
 KINDS = {
     "paper": Kind(crop=(0.2, 1.0)),
@@ -98,12 +93,9 @@ def draw(count: int, kind: str, generator: torch.Generator) -> Motion:
     moved = _affine(cosine, cosine * slant - sine, right, sine, sine * slant + cosine, below)
 
     matrix = box @ torch.linalg.inv(moved)  # the output is a moved view of the crop; read it backwards
-    return Motion(
-        matrix[:, :2].float(),
-        _between(uniform[10], *ranges.jitter).float(),
-        _between(uniform[11], *ranges.jitter).float(),
-        "zeros" if ranges.leaves_frame else "border",
-    )
+    leaves_frame = ranges.degrees > 0 or ranges.translate > 0 or ranges.shear > 0 or ranges.scale[0] < 1
+    brightness, contrast = (_between(uniform[place], *ranges.jitter).float() for place in (10, 11))
+    return Motion(matrix[:, :2].float(), brightness, contrast, "zeros" if leaves_frame else "border")
 
 
 def move(images: Tensor, motion: Motion) -> Tensor:

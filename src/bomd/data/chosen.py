@@ -85,7 +85,7 @@ class Chosen:
 
     @property
     def _as_declared(self) -> dict[str, Any]:
-        """Arguments with which the published counts were read."""
+        """Arguments with which the published counts were read, in columns whose contradictions no reader refuses."""
         return {"classes": "native", **OPTIONS.get(self.name, {})} if self.name in DECLARED else {}
 
 

@@ -190,7 +190,11 @@ def _window(numbers: Values, values: Values, place: Values, dataset: Dataset) ->
         lowest = -(2 ** (bits - 1)) if dataset.PixelRepresentation == 1 else 0
         low, high = np.sort(_modality(np.array([lowest, lowest + 2**bits - 1]), dataset))
     else:
-        counts = np.where(_padding(numbers, dataset), 0, np.bincount(place.ravel()))
+        counts = np.bincount(place.ravel())
+        if dataset.get("PixelPaddingValue") is not None:  # of pixels outside the picture
+            limit = dataset.get("PixelPaddingRangeLimit")
+            ends = [int(dataset.PixelPaddingValue), int(dataset.PixelPaddingValue if limit is None else limit)]
+            counts[(numbers >= min(ends)) & (numbers <= max(ends))] = 0
         order = np.argsort(values)
         rank = np.cumsum(counts[order])
         low, high = values[order[np.searchsorted(rank, [0.005 * rank[-1], 0.995 * rank[-1]])]]
@@ -199,15 +203,6 @@ def _window(numbers: Values, values: Values, place: Values, dataset: Dataset) ->
     window.add_new("WindowCenter", "FD", float(low + high) / 2)
     window.add_new("WindowWidth", "FD", max(float(high - low), 1e-6))
     return window
-
-
-def _padding(numbers: Values, dataset: Dataset) -> NDArray[np.bool_]:
-    """Which stored numbers mark pixels outside the picture."""
-    if dataset.get("PixelPaddingValue") is None:
-        return np.zeros(numbers.shape, dtype=np.bool_)
-    limit = dataset.get("PixelPaddingRangeLimit")
-    ends = [int(dataset.PixelPaddingValue), int(dataset.PixelPaddingValue if limit is None else limit)]
-    return (numbers >= min(ends)) & (numbers <= max(ends))
 
 
 def _table(item: Dataset, dataset: Dataset, signed: bool) -> tuple[Values, int]:

@@ -11,7 +11,7 @@ import math
 import os
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,8 @@ class Part:
         self.directory, self.count, self.shape = directory, count, shape
         self.bytes = math.prod(shape)  # of one image
         self.path, self.journal = directory / PART, directory / JOURNAL
-        self.records: dict[int, dict[str, Any]] = {}
+        self.checksums = np.zeros(count, dtype=np.uint32)
+        self.original_sizes = np.zeros((count, 2), dtype=np.int32)
 
     def __enter__(self) -> Part:
         final = self.directory / IMAGES
@@ -54,9 +55,10 @@ class Part:
     def __exit__(self, *_: object) -> None:
         self.stream.close()
 
-    def resume(self, keys: dict[int, str]) -> dict[int, dict[str, Any]]:
-        """Records of the chunks that an earlier call put in place, each compared with its checksums."""
+    def resume(self, keys: dict[int, str]) -> set[int]:
+        """Where the chunks start that an earlier call put in place, each compared with its checksums."""
         lines = self.journal.read_text(encoding="utf-8").splitlines() if self.journal.exists() else []
+        kept: dict[int, str] = {}
         for line in lines:
             try:
                 record = json.loads(line)
@@ -69,9 +71,10 @@ class Part:
             pixels = self.stream.read(len(expected) * self.bytes)
             found = [zlib.crc32(pixels[at : at + self.bytes]) for at in range(0, len(pixels), self.bytes)]
             if found == expected:
-                self.records[start] = record
-        write_text(self.journal, "".join(json.dumps(record) + "\n" for record in self.records.values()))
-        return self.records
+                kept[start] = line
+                self._note(start, expected, record["original_sizes"])
+        write_text(self.journal, "".join(f"{line}\n" for line in kept.values()))
+        return set(kept)
 
     def write(self, chunk: Chunk, key: str) -> None:
         """Put a chunk in its place, then say so; one with a broken image is tried again by the next call."""
@@ -80,11 +83,16 @@ class Part:
             left = chunk.pixels.data.cast("B")
             while left:
                 left = left[self.stream.write(left) :]
+        self._note(chunk.start, chunk.checksums, chunk.original_sizes)
         if not chunk.broken:
             record: dict[str, Any] = {"start": chunk.start, "key": key, "crc32": chunk.checksums}
             record["original_sizes"] = chunk.original_sizes.tolist()
             with disk_errors(self.journal), self.journal.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(record) + "\n")
+
+    def _note(self, start: int, checksums: Sequence[int], sizes: Any) -> None:
+        rows = slice(start, start + len(checksums))
+        self.checksums[rows], self.original_sizes[rows] = checksums, sizes
 
     def finish(self, kept: NDArray[np.bool_]) -> None:
         """Turn the part into the final file, without the rows that are not kept."""

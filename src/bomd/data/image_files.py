@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -128,11 +127,9 @@ def _has_suffix(name: str) -> bool:
 
 
 def _is_dicom(path: str, name: str) -> bool:
-    if name.lower() == _CONTENTS:
+    if name.lower() == _CONTENTS or not os.path.isfile(path):  # noqa: PTH113  (many; reading a pipe waits for ever)
         return False
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  (reading a pipe waits for ever)
-            return False
         with open(path, "rb") as stream:  # noqa: PTH123
             return stream.read(132)[128:] == _MARKER
     except OSError:

@@ -141,8 +141,8 @@ def separator_of(file: Path, encoding: str) -> str:
         pieces = {sign: next(csv.reader([head.rstrip("\r\n")], delimiter=sign)) for sign in ",\t;|"}
     except OSError as error:
         raise InputError(f"Cannot read {file}: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file} is no text in UTF-8: {SAVE}.") from error
+    except UnicodeError as error:
+        raise InputError(f"{file} is no text in {encoding.removesuffix('-sig').upper()}: {SAVE}.") from error
     except csv.Error as error:
         raise InputError(f"{file} does not start with the names of columns: {error}.") from error
     if not head.strip():

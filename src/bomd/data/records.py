@@ -110,12 +110,7 @@ def as_records(frame: pd.DataFrame) -> Records:
 
 
 def read_separated(
-    file: Path,
-    separator: str,
-    encoding: str = UTF_8,
-    *,
-    columns: Collection[str] | None = None,
-    verbatim: bool = False,
+    file: Path, separator: str, encoding: str = UTF_8, *, columns: Collection[str] | None = None, verbatim: bool = False
 ) -> tuple[pd.DataFrame, Records | None]:
     """All cells of a file as text, a blank as "", and its records where they are wanted.
 

@@ -101,15 +101,14 @@ def join(
             problems[found].append(shard.number)
     if problems:
         raise InputError(_what_to_do(directory, count, problems))
-    request = whole.request
-    if request_of(directory) not in (None, request):  # runs that were made from it look at it again
-        directory = beside(directory, request)
+    if request_of(directory) not in (None, whole.request):  # runs that were made from it look at it again
+        directory = beside(directory, whole.request)
     with one_at_a_time(directory):
         columns = [read_arrays(store.directory / INDEX) for store in stores]
         index = {name: np.concatenate([column[name] for column in columns]) for name in columns[0]}
         broken = [image for store in stores for image in store.broken]
         places = {os.path.relpath(store.directory, directory): len(store) for store in stores}
-        complete(directory, whole.kind, request, index, broken, places)
+        complete(directory, whole, index, broken, places)
     return open_store(directory)
 
 
@@ -124,9 +123,8 @@ def _count(directory: Path) -> int:
 
 def _find(place: Path, part: Wanted, skip_broken: bool) -> Store | str:
     """The finished store of a shard, or what is wrong with it."""
-    request = part.request
-    for directory in (place, beside(place, request)):
-        if request_of(directory) == request:
+    for directory in (place, beside(place, part.request)):
+        if request_of(directory) == part.request:
             try:
                 store = open_store(directory, deep=True)
             except InputError:

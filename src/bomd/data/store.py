@@ -17,12 +17,11 @@ from __future__ import annotations
 import hashlib
 import math
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from filelock import FileLock
@@ -31,7 +30,7 @@ from numpy.typing import NDArray
 from bomd import processes, progress
 from bomd.data.growing import IMAGES, JOURNAL, Part, disk_errors
 from bomd.data.images import Pixels, cores, fit_square, read_chunks, with_colour
-from bomd.data.wanted import FORMAT, Kind, Render, Wanted, wanted
+from bomd.data.wanted import FORMAT, Kind, Render, Sources, Wanted, wanted
 from bomd.errors import InputError
 from bomd.files import fingerprint, make_private, read_arrays, read_json, write_arrays, write_json
 from bomd.tables import LabelTable, Text, rows_of
@@ -145,21 +144,20 @@ def pack(
     if workers is not None and workers < 1:
         raise InputError(f"Cannot pack with {workers} processes; give at least 1.")
     directory, asked = Path(directory), wanted(table, size, render, colour)
-    request = asked.request
-    finished = finished_store(directory, request, skip_broken)
-    if finished is None and _holds_others(directory, request):
+    finished = finished_store(directory, asked.request, skip_broken)
+    if finished is None and _holds_others(directory, asked.request):
         progress.say(
             f"Other images than those in {directory} are wanted; it stays for the runs that were made from it."
         )
-        directory = beside(directory, request)
-        finished = finished_store(directory, request, skip_broken)
+        directory = beside(directory, asked.request)
+        finished = finished_store(directory, asked.request, skip_broken)
     if finished is not None:
         return finished
     if any(directory.glob(SHARDS)):
         raise InputError(f"{directory} holds shards that are not joined: run `bomd prepare` with --join first.")
     with one_at_a_time(directory):
-        if finished_store(directory, request, skip_broken) is None:  # another process may just have packed it
-            _pack(asked, directory, request, workers, skip_broken)
+        if finished_store(directory, asked.request, skip_broken) is None:  # another process may just have packed it
+            _pack(asked, directory, workers, skip_broken)
     return open_store(directory)
 
 
@@ -226,22 +224,18 @@ def _first_wrong(images: Pixels | Pieces, checksums: NDArray[np.uint32], rows: N
     return None
 
 
-def _pack(asked: Wanted, directory: Path, request: str, workers: int | None, skip_broken: bool) -> None:
+def _pack(asked: Wanted, directory: Path, workers: int | None, skip_broken: bool) -> None:
     if (directory / FACTS).exists():
         for name in (IMAGES, INDEX, FACTS):  # in this order, so that what is left never looks complete
             (directory / name).unlink(missing_ok=True)
     table, kind, N = asked.table, asked.kind, len(asked.table)
     step = max(8, min(64 if asked.render is None else 1024, (16 << 20) // math.prod(kind.shape)))
     keys = asked.keys(step)
-    checksums = np.zeros(N, dtype=np.uint32)
-    original_sizes = np.zeros((N, 2), dtype=np.int32)
     broken: dict[int, str] = {}
     with Part(directory, N, kind.shape) as part, progress.bar("Packing images", N) as advance:
-        for start, record in part.resume(keys).items():
-            rows = slice(start, start + len(record["crc32"]))
-            checksums[rows], original_sizes[rows] = record["crc32"], record["original_sizes"]
-            advance(len(record["crc32"]))
-        starts = [start for start in keys if start not in part.records]
+        done = part.resume(keys)
+        advance(sum(min(step, N - start) for start in done))
+        starts = [start for start in keys if start not in done]
         if asked.render is not None:
             chunks = asked.drawn(starts, step)
         else:
@@ -251,8 +245,6 @@ def _pack(asked: Wanted, directory: Path, request: str, workers: int | None, ski
         with closing(chunks):
             for chunk in chunks:
                 part.write(chunk, keys[chunk.start])
-                rows = slice(chunk.start, chunk.start + len(chunk.pixels))
-                checksums[rows], original_sizes[rows] = chunk.checksums, chunk.original_sizes
                 broken.update({chunk.start + row: reason for row, reason in chunk.broken.items()})
                 advance(len(chunk.pixels), note=f"{len(broken)} broken" if broken else "")
     if broken and (not skip_broken or len(broken) == N):
@@ -260,19 +252,14 @@ def _pack(asked: Wanted, directory: Path, request: str, workers: int | None, ski
     kept = np.ones(N, dtype=np.bool_)
     kept[list(broken)] = False
     part.finish(kept)
-    index = {"ids": table.ids, "original_sizes": original_sizes, "crc32": checksums, **asked.sources}
+    index = {"ids": table.ids, "original_sizes": part.original_sizes, "crc32": part.checksums, **asked.sources}
     left_out = [{"id": str(table.ids[row]), "reason": broken[row]} for row in sorted(broken)]
-    complete(directory, kind, request, {name: column[kept] for name, column in index.items()}, left_out)
+    complete(directory, asked, {name: column[kept] for name, column in index.items()}, left_out)
     (directory / JOURNAL).unlink(missing_ok=True)
 
 
 def complete(
-    directory: Path,
-    kind: Kind,
-    request: str,
-    index: Mapping[str, NDArray[Any]],
-    broken: Sequence[dict[str, str]],
-    shards: Mapping[str, int] | None = None,
+    directory: Path, asked: Wanted, index: Sources, broken: list[dict[str, str]], shards: dict[str, int] | None = None
 ) -> None:
     """Write down what the packed images are, which makes a store of them.
 
@@ -281,13 +268,13 @@ def complete(
     write_arrays(directory / INDEX, index)
     facts = {
         "format": FORMAT,
-        "size": kind.size,
-        **({"colour": True} if kind.colour else {}),
+        "size": asked.kind.size,
+        **({"colour": True} if asked.kind.colour else {}),
         "count": len(index["ids"]),
-        "request": request,
+        "request": asked.request,
         "index_sha256": _sha256(directory / INDEX),
-        "broken": list(broken),
-        **({"shards": dict(shards)} if shards is not None else {}),
+        "broken": broken,
+        **({"shards": shards} if shards is not None else {}),
     }
     write_json(directory / FACTS, facts)
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from itertools import combinations
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,7 @@ from bomd.errors import InputError
 from bomd.tables import NO_FINDING, LabelTable, rows_of
 
 NOT_FINDINGS = (NO_FINDING, "Support Devices")  # CheXpert's labeller gives "No Finding" beside a device by rule
+Counts = Mapping[str, Mapping[str, int]]  # of positives by split and class
 SAMPLE = 200  # images whose header is read in the quick check
 
 _NAMED = 3  # offenders spelled out in a message
@@ -46,21 +45,12 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Count:
-    """Positives of one class in one split, beside the declared number where there is one."""
-
-    split: str
-    class_name: str
-    positives: int
-    declared: int | None = None
-
-
-@dataclass(frozen=True)
 class Verification:
     """What all checks found."""
 
     checks: tuple[Check, ...]
-    counts: tuple[Count, ...] = ()
+    counts: Counts = field(default_factory=dict)
+    declared: Counts = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -81,15 +71,19 @@ class Verification:
         return Group(lines, *([self._positives()] if self.counts else []), verdict)
 
     def _positives(self) -> Table:
-        splits = list(dict.fromkeys(count.split for count in self.counts))
-        names = list(dict.fromkeys(count.class_name for count in self.counts))
-        cells = {(count.class_name, count.split): count for count in self.counts}
-        grid = Table("Positives", *splits, box=None, pad_edge=False)
+        names = list(dict.fromkeys(name for numbers in self.counts.values() for name in numbers))
+        grid = Table("Positives", *self.counts, box=None, pad_edge=False)
         for name in names[:_ROWS]:
-            grid.add_row(Text(name), *(_cell(cells.get((name, split))) for split in splits))
+            grid.add_row(Text(name), *(self._cell(split, name) for split in self.counts))
         if len(names) > _ROWS:
             grid.add_row(Text(f"and {len(names) - _ROWS} more classes"))
         return grid
+
+    def _cell(self, split: str, name: str) -> Text:
+        found, declared = self.counts[split].get(name), self.declared.get(split, {}).get(name)
+        if found is None or declared in (None, found):
+            return Text("" if found is None else f"{found:,}")
+        return Text(f"{found:,}, declared {declared:,}", style="bold red")
 
 
 def verify(
@@ -97,17 +91,11 @@ def verify(
     root: Path,
     *,
     splits: Sequence[str],
-    declared: Mapping[str, Mapping[str, int]] | None = None,
+    declared: Counts | None = None,
     deep: bool = False,
     **options: Any,
 ) -> Verification:
-    """Read a dataset with its own reader and check all of it.
-
-    Labels are read in the file's own columns (`classes="native"`) unless an option says otherwise, so that
-    contradictions between them are counted here and not refused by the reader.
-    """
-    if "classes" in inspect.signature(read).parameters:
-        options = {"classes": "native", **options}
+    """Read a dataset with its own reader, which can do without images, and check all of it."""
     found = {split: _read(read, root, split, options) for split in splits}
     tables = {split: table for split, (table, _) in found.items() if table is not None}
     faults = [fault for _, fault in found.values() if fault is not None]
@@ -116,7 +104,7 @@ def verify(
 
 
 def verify_tables(
-    tables: Mapping[str, LabelTable], *, declared: Mapping[str, Mapping[str, int]] | None = None, deep: bool = False
+    tables: Mapping[str, LabelTable], *, declared: Counts | None = None, deep: bool = False
 ) -> Verification:
     """Check the label tables of a dataset and the image files that they name.
 
@@ -132,15 +120,9 @@ def verify_tables(
     checks = [Check("labels", filled, f"images labelled: {rows or 'none'}")]
     checks += [_shared("ids", {split: table.ids for split, table in tables.items()}, "none is in more than one split")]
     checks += [_patients(tables), _contradictions(tables), _unlabelled(tables)]
-    declared = declared or {}
-    counts = [
-        Count(split, name, int((table.values[:, column] >= 0.5).sum()), declared.get(split, {}).get(name))
-        for split, table in tables.items()
-        for column, name in enumerate(table.classes)
-    ]
-    if declared:
-        checks.append(_against_declared(tables, counts, declared))
-    return Verification((*checks, *_files(tables, deep)), tuple(counts))
+    counts = {split: _positives(table) for split, table in tables.items()}
+    checks += [_against_declared(tables, counts, declared)] if declared else []
+    return Verification((*checks, *_files(tables, deep)), counts, declared or {})
 
 
 def _read(
@@ -151,8 +133,6 @@ def _read(
         return read(root, split, **options), None
     except InputError as error:
         fault = Check(f"{split} labels", False, str(error))
-    if "images" not in inspect.signature(read).parameters:
-        return None, fault
     try:
         labels = read(root, split, images=False, **options)
     except InputError:
@@ -192,18 +172,18 @@ def _unlabelled(tables: Mapping[str, LabelTable]) -> Check:
     return _check("unlabelled", wrong, "have no label at all", remark)
 
 
-def _against_declared(
-    tables: Mapping[str, LabelTable], counts: Sequence[Count], declared: Mapping[str, Mapping[str, int]]
-) -> Check:
-    found = {(count.split, count.class_name): count.positives for count in counts}
-    for split, table in tables.items():
-        found[split, "images"], found[split, "patients"] = len(table), len(np.unique(table.groups))
-    wrong = [
-        f"{split} {name} {found.get((split, name), 0):,} instead of {number:,}"
-        for split, numbers in declared.items()
-        for name, number in numbers.items()
-        if found.get((split, name)) != number
-    ]
+def _positives(table: LabelTable) -> dict[str, int]:
+    return dict(zip(table.classes, (table.values >= 0.5).sum(axis=0).tolist(), strict=True))
+
+
+def _against_declared(tables: Mapping[str, LabelTable], counts: Counts, declared: Counts) -> Check:
+    wrong = []
+    for split, numbers in declared.items():
+        found = dict(counts.get(split, {}))
+        if split in tables:
+            found |= {"images": len(tables[split]), "patients": len(np.unique(tables[split].groups))}
+        differ = [name for name, number in numbers.items() if found.get(name) != number]
+        wrong += [f"{split} {name} {found.get(name, 0):,} instead of {numbers[name]:,}" for name in differ]
     total = sum(len(numbers) for numbers in declared.values())
     return _check("counts", wrong, f"of {total} differ from the declared", f"all {total} as declared")
 
@@ -323,10 +303,10 @@ def _copies(files: pd.DataFrame) -> Check:
 def _shared(what: str, columns: Mapping[str, NDArray[np.str_]], fine: str) -> Check:
     """Names that occur in more than one split, with the splits."""
     splits: defaultdict[str, list[str]] = defaultdict(list)
-    for one, other in combinations(columns, 2):
-        for name in np.intersect1d(columns[one], columns[other]).tolist():
-            splits[name] += [split for split in (one, other) if split not in splits[name]]
-    shared = [f"{name} ({', '.join(found)})" for name, found in splits.items()]
+    for split, names in columns.items():
+        for name in np.unique(names).tolist():
+            splits[name].append(split)
+    shared = [f"{name} ({', '.join(found)})" for name, found in splits.items() if len(found) > 1]
     return _check(what, shared, "are in more than one split", fine)
 
 
@@ -336,11 +316,3 @@ def _check(name: str, offenders: Sequence[str], fault: str, fine: str) -> Check:
     more = ", ..." if len(offenders) > _NAMED else ""
     first = ", ".join(offenders[:_NAMED])
     return Check(name, False, f"{len(offenders):,} {fault}: {first}{more}", tuple(offenders))
-
-
-def _cell(count: Count | None) -> Text:
-    if count is None:
-        return Text("")
-    if count.declared is None or count.declared == count.positives:
-        return Text(f"{count.positives:,}")
-    return Text(f"{count.positives:,}, declared {count.declared:,}", style="bold red")

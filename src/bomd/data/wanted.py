@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ class Wanted:
         """Changes with the code that reads or draws the images."""
         return code_of(READING if self.render is None else self.render.__module__)
 
-    @property
+    @cached_property
     def request(self) -> str:
         """Changes with anything that a packed pixel depends on."""
         return fingerprint(FORMAT, self.rules, *self.kind.facts, self.table.ids, *self.sources.values())

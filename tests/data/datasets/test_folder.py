@@ -366,6 +366,7 @@ def test_dicom_without_a_suffix_is_found_by_its_whole_name(tmp_path: Path) -> No
         (b"PAR1 and no more", "is no sound Parquet file"),
         ("id,A\na,Ą\n".encode("iso8859_2") + b"\x81", "neither UTF-8, UTF-16 nor Windows-1252"),
         ("id,A\na,1\n".encode("utf-16")[:-1], "is no text in UTF-16: save it as CSV in UTF-8"),
+        ("id,\udcff\na,1\n".encode("utf-16", "surrogatepass"), "is no text in UTF-16: save it as CSV in UTF-8"),
     ],
 )
 def test_files_that_are_no_table_are_named_for_what_they_are(tmp_path: Path, content: bytes, message: str) -> None:

@@ -71,8 +71,7 @@ def read_corrections(source: Mapping[str, Any], labels: LabelTable, where: str) 
         return None
     path = convert(source["labels_from"], Path, f"{where}.labels_from")
     digest = convert(source.get("labels_digest"), str | None, f"{where}.labels_digest")
-    folders = source.get("dataset") == "folder"
-    own = partial(_read_own_form, source, labels.classes) if folders else None
+    own = partial(_read_own_form, source, labels.classes) if source.get("dataset") == "folder" else None
     return corrected.read_corrections(labels, path, digest, own)
 
 

@@ -27,14 +27,11 @@ def details_beside(path: Path) -> Path:
 
 def digest_of(path: Path) -> str:
     """Changes with the content of the file and of its details, so that a run's settings say what it learnt from."""
-    digest = hashlib.sha256()
+    files = [file for file in (path, details_beside(path)) if file == path or file.is_file()]
     try:
-        for file in (path, details_beside(path)):
-            if file == path or file.is_file():
-                digest.update(file.read_bytes())
+        return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror}.") from error
-    return digest.hexdigest()[:12]
 
 
 @dataclass(frozen=True, eq=False)

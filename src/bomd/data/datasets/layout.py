@@ -48,11 +48,10 @@ def seen_from(root: Path, path: Path) -> Path:
 
 def find_file(folders: Sequence[Path], names: Sequence[str], remedy: str) -> Path:
     """The first of these files that exists, as it is or with `.gz`; the remedy says what to do if there is none."""
-    for folder in folders:
-        for name in names:
-            for path in (folder / name, folder / f"{name}.gz"):
-                if path.is_file():
-                    return path
+    candidates = (folder / f"{name}{packed}" for folder in folders for name in names for packed in ("", ".gz"))
+    found = next((path for path in candidates if path.is_file()), None)
+    if found is not None:
+        return found
     places = " or ".join(str(folder) for folder in folders)
     raise InputError(f"No {' or '.join(names)} (or .gz) in {places}{_archives_in(folders[0])}. {remedy}")
 
