@@ -14,7 +14,6 @@ from PIL import Image
 from bomd import exchange
 from bomd.audits.audit import audit
 from bomd.audits.found import Audit
-from bomd.clean.opinion import form_opinion
 from bomd.exchange import EXCHANGES
 from bomd.experiments.records import LabelRecord
 from bomd.files import read_json
@@ -183,20 +182,3 @@ def test_every_form_for_another_tool(found: Audit, opinion: Opinion, form: str, 
     if form == "fiftyone":
         ranks = [sample["rank"] for sample in read_json(folder / FILES[form] / "samples.json")["samples"]]
         assert ranks == list(range(1, 121))
-
-
-def test_a_record_older_than_opinions_gets_one_from_its_scores(found: Audit, opinion: Opinion, tmp_path: Path) -> None:
-    """Then the key `proposed` held what is now called training targets."""
-    with np.load(found.run.directory / "labels.npz") as file:
-        columns = {name: file[name] for name in file.files}
-    targets = columns.pop("targets")
-    for name in ("wrong", "expected", "rank", "learnt", "reasons"):
-        columns.pop(name)
-    np.savez(tmp_path / "labels.npz", **columns | {"proposed": targets})
-    old = LabelRecord.load(tmp_path / "labels.npz")
-    formed = form_opinion(columns["scores"], found.record.given)[0]  # without the rates, which it did not keep
-    assert same(old.opinion.wrong, formed.wrong)
-    assert same(old.opinion.proposed, formed.proposed)
-    assert old.opinion.rank.tolist() == formed.rank.tolist()
-    assert not same(old.opinion.wrong, opinion.wrong)
-    assert same(old.targets.values, targets)
