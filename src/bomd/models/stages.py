@@ -40,9 +40,11 @@ def stages_of(trunk: nn.Module) -> list[list[nn.Module]]:
 
 def sides_of(stage: nn.Module, given: Tensor, trunk: nn.Module) -> tuple[int, int] | None:
     """Rows and columns of the places in what a stage gave; None where that is not known."""
+    if given.ndim == 4 and channels_last(stage, given):
+        return given.shape[1], given.shape[2]
     if given.ndim == 4:
-        rows, columns = given.shape[1:3] if channels_last(stage, given) else given.shape[2:]
-        return rows, columns
+        first_channels = not (isinstance(trunk, BorrowedTrunk) and _is_timm(trunk)) or given.shape[1] in _widths(trunk)
+        return (given.shape[2], given.shape[3]) if first_channels else None
     first = _patches(trunk) if given.ndim == 3 and isinstance(trunk, BorrowedTrunk) else None
     if first is None:
         return None
@@ -84,12 +86,12 @@ def _of_transformers(trunk: BorrowedTrunk) -> list[nn.Module]:
 
 
 def _of_timm(model: Any) -> list[nn.Module]:
-    """The same for models of timm; of other families than these three, which have no maps, the shapes tell."""
+    """The same for models of timm; of other families than these three the shapes tell whether they have maps."""
     known: Any = import_module("timm.models")
     if isinstance(model, known.VisionTransformer):
         averaged = model.global_pool == "avg" and not isinstance(model.norm, nn.Identity)
         return [model.norm if averaged else model.blocks[-1].norm1]
-    if isinstance(model, known.SwinTransformer):
+    if isinstance(model, known.SwinTransformer | known.SwinTransformerV2):
         merging = [stage.downsample for stage in model.layers if not isinstance(stage.downsample, nn.Identity)]
         return [*(part.norm for part in merging), model.norm]
     return [model.get_submodule(str(part["module"])) for part in getattr(model, "feature_info", ())]
@@ -108,6 +110,11 @@ def _patches(trunk: BorrowedTrunk) -> tuple[int, int] | None:
     rows, columns = trunk.sight.height, trunk.sight.width
     # Those that merge fill up the last patch; others leave it out.
     return (-(-rows // patch), -(-columns // patch)) if merges else (rows // patch, columns // patch)
+
+
+def _widths(trunk: BorrowedTrunk) -> list[int]:
+    """Channels of the maps of a model of timm: some families give these last."""
+    return [int(part["num_chs"]) for part in cast(Any, trunk.model).feature_info]
 
 
 def _is_timm(trunk: BorrowedTrunk) -> bool:
