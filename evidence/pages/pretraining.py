@@ -1,21 +1,21 @@
 """Write results/pretrain.csv from the records of pretrain_trial.sh, and docs/pretraining.md from that table.
 
-python -m evidence.pages.pretraining [RECORDS.jsonl.gz...]
+python -m evidence.pages.pretraining
 
-Without records only the page is written. What has not been run is said to be missing. Where heat maps point is in
-results/pointing.csv, which the trial writes itself.
+Runs that start from ImageNet are those of the successor's study as well, with the very same settings: they are read from
+there. What has not been run is said to be missing. Where heat maps point is in results/pointing.csv, which the trial
+writes itself, as OUTPUT/heat-maps.csv.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import textwrap
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bomd.experiments.recorded import read_records
+from bomd.experiments.noise_names import noise_name
 from bomd.files import write_text
 from bomd.measure.result import HELD_OUT
 from bomd.reports.sheet import markdown_table, rows_to_csv
@@ -29,13 +29,16 @@ from evidence.pages.pretraining_numbers import (
     USUAL,
     Scores,
     Tally,
+    certain,
     gap,
     paired,
     read_scores,
     rows_of,
+    shared,
     spread,
     tally,
 )
+from evidence.records import records_of
 from evidence.studies.pointing import UNTOUCHED
 
 TABLE, POINTING, PAGE = RESULTS / "pretrain.csv", RESULTS / "pointing.csv", DOCS / "pretraining.md"
@@ -54,12 +57,11 @@ NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("records", type=Path, nargs="*", help="what the trial left behind")
-    given = parser.parse_args()
-    if given.records:
-        rows = rows_of([record for path in given.records for record in read_records(path)])
-        write_text(TABLE, rows_to_csv(rows))
+    others = [record for record in records_of("successor-nih") if record.config.fit["weights"] == "imagenet"]
+    asked = [
+        record for record in others if record.config.method in METHODS and noise_name(record.config.noise) in NOISES
+    ]
+    write_text(TABLE, rows_to_csv(rows_of([*asked, *records_of("pretrain")])))
     write_text(PAGE, page(read_scores(TABLE), POINTING))
 
 
@@ -83,35 +85,39 @@ def finding(scores: Scores) -> str:
     top, scratch = (tally(scores, *pair, HELD_OUT) for pair in PAIRS)
     if top is None:
         return "What that is worth on real X-rays has not been measured.\n"
-    where = "the mean AUC on held-out NIH patients"
-    text = f"On top of ImageNet weights it {_changed(top, where)} of method and noise, {_by(top)}"
-    text += f"; from random weights it {_changed(scratch, 'it')}, {_by(scratch)}." if scratch else "."
-    others = {test: tally(scores, *PAIRS[0], test) for test in TESTS if test != HELD_OUT}
-    for test, found in others.items():
-        if found:
-            text += f" On {TESTS[test]}, the first is higher in {found.higher} of {found.settings}, {_by(found, True)}."
+    text = f"On top of ImageNet weights this {_moved(top)} the mean AUC on held-out NIH patients "
+    text += _how(top, "settings of method and noise")
+    text += f"; from random weights it {_moved(scratch)} it {_how(scratch)}." if scratch else "."
+    for test in TESTS:
+        found = tally(scores, *PAIRS[0], test)
+        if found and test != HELD_OUT:
+            text += f" On {TESTS[test]}, on top of ImageNet, it {_moved(found)} it {_how(found)}."
     return _filled(text)
 
 
-def _changed(found: Tally, what: str) -> str:
-    """ "raised it in 11 of 12 settings": the direction is that of the average."""
-    up = found.average > 0
-    count = found.higher if up else found.settings - found.higher
-    return f"{'raised' if up else 'lowered'} {what} in {count} of {found.settings} settings"
+def _moved(found: Tally) -> str:
+    return "raised" if found.average > 0 else "lowered"
 
 
-def _by(found: Tally, signed: bool = False) -> str:
-    """ "by 0.030 on average (five seeds; beyond chance upwards in 7 and downwards in 0)"."""
-    size = f"{found.average:+.3f}" if signed else f"by {abs(found.average):.3f}"
+def _how(found: Tally, what: str = "settings") -> str:
+    """In 9 of 10 settings, by 0.030 on average (five seeds; beyond chance in 7)."""
+    higher, ways = found.average > 0, (found.clearly_higher, found.clearly_lower)
+    count = found.higher if higher else found.settings - found.higher
+    text = f"in {count} of {found.settings} {what}, by {abs(found.average):.3f} on average"
     if found.seeds[0] < 3:
-        return f"{size} on average ({_seeds(found)}, too few to be certain)"
-    sure = f"beyond chance upwards in {found.clearly_higher} and downwards in {found.clearly_lower}"
-    return f"{size} on average ({_seeds(found)}; {sure})"
+        return f"{text} ({_seeds(found)}, too few to be certain)"
+    sure, against = ways if higher else ways[::-1]
+    other = f", and the other way in {against}" if against else ""
+    return f"{text} ({_seeds(found)}; beyond chance in {sure}{other})"
 
 
 def _seeds(found: Tally) -> str:
-    fewest, most = (NUMBERS[count] if count < len(NUMBERS) else str(count) for count in found.seeds)
+    fewest, most = map(_count, found.seeds)
     return f"{most} seed{'s' * (most != 'one')}" if fewest == most else f"{fewest} to {most} seeds"
+
+
+def _count(number: int) -> str:
+    return NUMBERS[number] if number < len(NUMBERS) else str(number)
 
 
 def grid(scores: Scores, test: str) -> str:
@@ -130,20 +136,34 @@ def grid(scores: Scores, test: str) -> str:
 def smaller(scores: Scores, starts: Mapping[str, str], reference: str, backbone: str = USUAL) -> str:
     """Starts of one backbone under plain training, on every test set, with the distance from one of them.
 
+    All lines have the seeds that each of them has, since seeds differ by more than starts do.
+
     Args:
         starts: What each is called on the page.
     """
-    lines = []
+    run = [start for start in starts if any(scores.get((backbone, start, "bce", noise, HELD_OUT)) for noise in FEW)]
+    lines: list[list[str]] = []
+    certainly, most = [], 0
     for test, shown in TESTS.items():
-        for start, spoken in starts.items():
+        found = {noise: shared(scores, backbone, run, noise, test) for noise in FEW}
+        for start in run:
             cells = []
             for noise in FEW:
-                cells.append(spread(scores.get((backbone, start, "bce", noise, test), {})))
-                distance = gap(paired(scores, backbone, start, reference, "bce", noise, test))
-                cells.append("" if start == reference else distance)
-            lines.append([shown, spoken, *cells])
+                ours, theirs = found[noise].get(start, {}), found[noise].get(reference, {})
+                apart = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+                cells += [spread(ours), "" if start == reference else gap(apart)]
+                most = max(most, len(ours))
+                if test == HELD_OUT and start != reference and certain(apart):
+                    certainly.append(f"{starts[start]} ({NOISES[noise]})")
+            lines.append([shown, starts[start], *cells])
     heads = [f"{NOISES[noise]}{what}" for noise in FEW for what in ("", ", difference")]
-    return table(["test", "start", *heads], lines)
+    if len(run) < 2:
+        return "Not run yet.\n"
+    words = f"{_count(most)} seed{'s' * (most > 1)}. On held-out NIH patients "
+    words += f"beyond chance: {'; '.join(certainly)}." if certainly else "no difference is beyond chance."
+    missing = [spoken for start, spoken in starts.items() if start not in run]
+    words += f" Not run: {'; '.join(missing)}." if missing else ""
+    return _filled(words[0].upper() + words[1:]) + "\n" + table(["test", "start", *heads], lines)
 
 
 def table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -203,8 +223,14 @@ def pointing_table(path: Path) -> str:
         lines.append(line)
     learnt_heads = [head for noise in FEW for head in (f"NIH, {NOISES[noise]}", "difference")]
     chance, count = float(rows[0]["chance"]), int(rows[0]["images"])
-    note = f"{count} findings in phantoms of other patients; pointing anywhere would hit {chance:.3f}.\n"
-    return note + "\n" + markdown_table(["start", "the start itself", *learnt_heads], lines, marked_up=True)
+    note = f"{count} findings in phantoms of other patients; pointing anywhere would hit {chance:.3f}."
+    placed = []
+    for noise in FEW:
+        ours, theirs = (hits.get((start, noise), {}) for start in (f"{ON_TOP}-place", ON_TOP))
+        apart = [ours[seed] - theirs[seed] for seed in sorted(set(ours) & set(theirs))]
+        placed += [f"{gap(apart)} ({NOISES[noise]})"] if apart else []
+    note += f" Severity and place taught beside labels change the hits by {' and '.join(placed)}." if placed else ""
+    return _filled(note) + "\n" + markdown_table(["start", "the start itself", *learnt_heads], lines, marked_up=True)
 
 
 def limits(scores: Scores) -> str:
@@ -215,12 +241,14 @@ def limits(scores: Scores) -> str:
     text = [
         "Chests of one build; phantoms differ from people in ways that nobody has listed.",
         f"{sides}: the X-rays at hand have 128, so that 224 would show nothing more.",
-        f"The main tables have {_seeds(top)}." if top else "",
+        f"The main tables have {_seeds(top)}, whose settings share patients: they are no independent trials."
+        if top
+        else "",
         "The recipe of the start (how many, how long, which hospitals) was not tuned on any test set here.",
         "" if CPU in run else "Whether the smaller start that a CPU makes is worth its minutes has not been measured.",
         f"All starts were made on a GPU{', which draws and learns as a CPU does but for rounding' * (CPU in run)}.",
         "" if any(key[0] == "densenet121" for key in scores) else "Other backbones have not been tried.",
-        "Neither have fewer images, nor X-rays from other places than NIH and Indiana.",
+        "Fewer images, and X-rays from other places than NIH and Indiana, have not been tried.",
     ]
     return "## Limits\n\n" + _filled(" ".join(part for part in text if part))
 

@@ -101,6 +101,13 @@ def paired(scores: Scores, backbone: str, one: str, other: str, method: str, noi
     return [ours[seed] - theirs[seed] for seed in sorted(set(ours) & set(theirs))]
 
 
+def shared(scores: Scores, backbone: str, starts: Sequence[str], noise: str, test: str) -> dict[str, dict[int, float]]:
+    """Plain training from these starts, with the seeds that all of them have that were run."""
+    found = {start: scores.get((backbone, start, "bce", noise, test), {}) for start in starts}
+    seeds = set.intersection(*(set(values) for values in found.values() if values)) if any(found.values()) else set()
+    return {start: {seed: values[seed] for seed in sorted(seeds)} for start, values in found.items() if values}
+
+
 @dataclass(frozen=True)
 class Tally:
     """Two starts over methods and noises.

@@ -2,12 +2,13 @@
 # Which start learns best from noisy labels of real X-rays? The runs behind docs/pretraining.md.
 #
 #   NIH_ROOT=nih OPENI_ROOT=openi GOOGLE_ROOT=nih-google evidence/studies/pretrain_trial.sh OUTPUT
-#   python -m evidence.pages.pretraining OUTPUT/pretrain.jsonl.gz
+#   cp OUTPUT/pretrain.jsonl.gz results/ && cp OUTPUT/heat-maps.csv results/pointing.csv
+#   python -m evidence.records && python -m evidence.pages
 #
 # Start weights are made first, once for all runs. Every run is recorded as soon as it is finished, so that a trial that is
 # cut short keeps what it has, and the same command goes on. Variables:
 # On one H200 with 16 processes under MPS, main and densenet take about 6 minutes for two seeds after 1 to 2 for the
-# weights; other seeds may follow in another call, and the page takes several files of records.
+# weights; other seeds may follow in another call.
 #   PARTS   of: main (4 starts x 4 noises x 3 methods), densenet (from scratch against phantoms), variants (which
 #           phantoms), amount (how many, how often), sizes (128 px; larger ones need larger sources than these), self
 #           (own images without labels, and on top of phantoms), pointing (do heat maps point at what was drawn?);
