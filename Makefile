@@ -14,7 +14,7 @@ demo: $(VENV)/.demo
 	@echo
 	@echo "bomd is installed in $(VENV): call it as $(BIN)/bomd, or once in each terminal: source $(BIN)/activate"
 
-test: $(VENV)/.dev check
+test: $(VENV)/.dev $(VENV)/.timm check
 	$(BIN)/pytest -n 2
 
 check: $(VENV)/.dev
@@ -104,6 +104,12 @@ $(VENV)/.demo: $(VENV)/bin/uv pyproject.toml constraints.txt src/bomd/version.py
 $(VENV)/.dev: $(VENV)/bin/uv pyproject.toml constraints.txt src/bomd/version.py
 	$(UV) --constraint constraints.txt --editable '.[dev]'
 	touch $@ $(VENV)/.demo
+
+# timm and its torchvision, in a folder that one test alone looks into: beside the CPU build of PyTorch a torchvision that
+# is merely there breaks other packages.
+$(VENV)/.timm: $(VENV)/.dev
+	$(UV) --constraint constraints.txt --no-deps --target $(VENV)/timm timm torchvision && touch $@ || \
+		echo "timm could not be installed: its tests will be skipped."
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

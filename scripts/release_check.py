@@ -46,6 +46,7 @@ except InputError as error:
 EXTRAS = {
     "text": (2, "bomd embed Mass Edema --model bluebert"),
     "hf": (2, "bomd audit SET/labels.csv --images SET/images -o hf --backbone hf:network"),
+    "timm": (2, "bomd audit SET/labels.csv --images SET/images -o timm --backbone timm:resnet10t"),
     "efficientnet": (2, "bomd audit SET/labels.csv --images SET/images -o lite --backbone efficientnet_lite0"),
     "dicom": (1, "bomd predict MODEL scan.dcm"),
     "excel": (2, "bomd audit labels.xlsx --images SET/images -o excel"),

@@ -11,6 +11,7 @@ from evidence.pages import (
     datasets,
     how_it_works,
     methods,
+    pretraining,
     readme,
     reference,
     reproduced,
@@ -28,6 +29,7 @@ def main() -> None:
         write_results(records_of(name), file_of(name))
     if tuning.TABLE.exists():
         tuning.main(["--choose"])
+    pretraining.main()  # the README has a line of its table
     readme.write_numbers()
     how_it_works.main(redraw=True)
     made = (against_cleanlab, audit_table, bytes_moved, datasets, methods, reference, reproduced, results, scale, speed)

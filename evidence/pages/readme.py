@@ -30,7 +30,7 @@ from bomd.reports.opening import examples
 from bomd.reports.outcome import found_of
 from bomd.reports.sheet import markdown_table, rows_to_csv
 from evidence import DOCS, RESULTS, ROOT
-from evidence.pages import pretraining, successor
+from evidence.pages import pretraining, pretraining_numbers, successor
 from evidence.records import records_of
 
 FIRST = 200  # images that somebody looks at
@@ -146,16 +146,13 @@ def proof() -> str:
 
 def start() -> str:
     """What phantoms add to ImageNet on held-out NIH patients, in one item of a list."""
-    scores = pretraining.read_scores(pretraining.TABLE)
-    gaps = [
-        pretraining.paired(scores, "efficientnet_lite0", "imagenet+phantom", "imagenet", method, noise, HELD_OUT)
-        for method in pretraining.METHODS
-        for noise in pretraining.NOISES
-    ]
-    known = [mean(gap) for gap in gaps if gap]
-    better, seeds = sum(gap > 0 for gap in known), min(len(gap) for gap in gaps if gap)
+    found = pretraining_numbers.tally(
+        pretraining_numbers.read_scores(pretraining.TABLE), "imagenet+phantom", "imagenet", HELD_OUT
+    )
+    assert found is not None
     where = "[A start from generated X-rays](docs/pretraining.md), on top of ImageNet"
-    count = f"{better} of {len(known)} settings, {mean(known):+.3f} AUC on average ({seeds} seeds each)"
+    count = f"{found.higher} of {found.settings} settings, {found.average:+.3f} AUC on average"
+    count += f" (at least {found.seeds[0]} seeds each)"
     text = f"- {where}: higher on held-out NIH patients in {count}; a minute on a GPU, no download."
     return textwrap.fill(text, 118, subsequent_indent="  ", break_on_hyphens=False) + "\n"
 

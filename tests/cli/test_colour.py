@@ -176,3 +176,22 @@ def test_settings_of_before_stay_comparable() -> None:
         "small_colour",
         "densenet121",
     ]
+
+
+@needs_photos
+def test_an_audit_of_photographs_by_a_model_in_a_folder(
+    others_models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From a folder of transformers to proposals for each photograph, which the model sees in colour."""
+    table, photos, out = some_photos(tmp_path), REAL / "photos" / "images", tmp_path / "out"
+    backbone = f"hf:{others_models['vit']}"
+    layout = ("--set", "label_column=animals", "--set", "patient_column=film")
+    assert bomd("audit", table, "--images", photos, "-o", out, "--backbone", backbone, *layout) == 0
+    assert "through hf:" in capsys.readouterr().err
+    with (out / "labels_clean.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 48
+    assert {"starfish proposed", "starfish wrong"} <= set(rows[0])
+    assert (out / "report.html").is_file()
+    (store,) = out.glob("**/store.json")
+    assert open_store(store.parent).images.ndim == 4

@@ -131,7 +131,7 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pyt
 class TestStartFromFolders:
     def test_another_backbone_is_refused(self) -> None:
         start = make(PLAN, FABRIC)
-        with pytest.raises(InputError, match=r"unexpected key .* It is to start a densenet121"):
+        with pytest.raises(InputError, match=r"of the backbone .small., but are to start .densenet121."):
             build("densenet121", 2, weights=start.folder)
 
     def test_a_folder_without_weights_is_refused(self, tmp_path: Path) -> None:

@@ -117,7 +117,10 @@ def _rows(file: Path, what: str, ids: Text, rows: Sequence[int], records: int) -
         loaded = np.load(file, mmap_mode="r", allow_pickle=False)
         named = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else None
     except Exception as error:  # numpy and zipfile raise many kinds for a damaged file
-        raise InputError(f"Cannot read {what} from {file}: {' '.join(str(error).split())}") from error
+        reason = " ".join(str(error).split())
+        if "pickle" in reason:  # what numpy says of any file that it does not know, and then how to run its code
+            reason = "it is not an array that NumPy saved, with numpy.save or numpy.savez"
+        raise InputError(f"Cannot read {what} from {file}: {reason}") from error
     if named is not None:
         if not {"ids", what} <= set(named):
             raise InputError(f"{file} holds {', '.join(named) or 'nothing'}: it needs 'ids' and {what!r}.")

@@ -4,7 +4,7 @@ At every place of a late layer, activations are multiplied by the gradient of th
 and added up (LayerCAM). At the last layer of a network that averages its maps this is class activation mapping with
 the weights that speak for the finding. The layer is the deepest that still has `CELLS` cells along a side, since the
 last one of a small image has a few only. Of a transformer it is the tokens that its last block looks at, one for each
-patch, times their gradient: activations there have either sign.
+patch, or those of a stage where it merges them, times their gradient: activations there have either sign.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from bomd.errors import InputError
 from bomd.files import replacing
 from bomd.learn.learner import prepare
 from bomd.models.model import Model
-from bomd.networks.architectures import SaliencyTrunk, describe
-from bomd.networks.backbone import Network, PooledEfficientNet, Residual
-from bomd.networks.borrowed import BorrowedTrunk
-from bomd.networks.dense import LAYERS, DenseNet121
+from bomd.models.stages import channels_last, sides_of, stages_of
+from bomd.networks.architectures import describe
+from bomd.networks.backbone import Network
 from bomd.typed import nearest
 
 CELLS = 12  # along a side; on phantoms, coarser maps miss small findings
@@ -84,23 +83,33 @@ def evidence(network: Network, images: Tensor, columns: Sequence[int]) -> Tensor
     private = copy.deepcopy(network, {id(part): part for part in shared}).eval()
     trunks = stages_of(private.trunk)
     if not trunks:
-        raise InputError(f"No heat map: {network.name!r} in {describe(network)['name']!r} has no maps to draw it from.")
+        raise _no_maps(network)
     outputs: dict[nn.Module, Tensor] = {}
     for stage in (stage for stages in trunks for stage in stages):
         stage.register_forward_hook(lambda module, _, output: outputs.update({module: _first(output)}))
     with torch.enable_grad():
         logits = private(images.detach().requires_grad_())
-        layers = [_deepest(stages, outputs) for stages in trunks]
+        chosen = [stage for stages in trunks for stage in _deepest(stages, outputs, private.trunk)]
+        if len(chosen) < len(trunks):
+            raise _no_maps(network)
+        layers = [outputs[stage] for stage in chosen]
         found = [
             torch.autograd.grad(logits[:, column].sum(), layers, retain_graph=place + 1 < len(columns))
             for place, column in enumerate(columns)
         ]
     with torch.no_grad():
         raised = [
-            [_heat(slope, layer, private.trunk) for slope, layer in zip(slopes, layers, strict=True)]
+            [
+                _heat(slope, layer, stage, private.trunk)
+                for slope, layer, stage in zip(slopes, layers, chosen, strict=True)
+            ]
             for slopes in found
         ]
         return torch.stack([torch.stack(parts).sum(dim=0) for parts in raised])
+
+
+def _no_maps(network: Network) -> InputError:
+    return InputError(f"No heat map: {network.name!r} in {describe(network)['name']!r} has no maps to draw it from.")
 
 
 def _first(output: Any) -> Tensor:
@@ -108,42 +117,19 @@ def _first(output: Any) -> Tensor:
     return cast(Tensor, output[0] if isinstance(output, tuple) else output)
 
 
-def _heat(slope: Tensor, layer: Tensor, trunk: nn.Module) -> Tensor:
-    """(B, h, w) of maps (B, C, h, w) or of tokens (B, T, C), whose last ones are patches."""
-    if layer.ndim == 4:
+def _heat(slope: Tensor, layer: Tensor, stage: nn.Module, trunk: nn.Module) -> Tensor:
+    """(B, h, w) of maps, or of places or tokens with channels last, whose last ones are patches."""
+    if layer.ndim == 4 and not channels_last(stage, layer):
         return (slope.clamp(min=0) * layer).sum(dim=1)
-    height, width = cast(BorrowedTrunk, trunk).grid
-    return (slope * layer).sum(dim=2)[:, -height * width :].reshape(-1, height, width)
+    height, width = cast(tuple[int, int], sides_of(stage, layer, trunk))
+    return (slope * layer).sum(dim=-1).flatten(1)[:, -height * width :].reshape(-1, height, width)
 
 
-def stages_of(trunk: nn.Module) -> list[list[nn.Module]]:
-    """For each backbone in a trunk, the modules that make its maps, from fine to coarse; none if it is unknown."""
-    if isinstance(trunk, SaliencyTrunk):
-        return [[trunk.saliency]]  # it has a map for every class
-    if isinstance(trunk, DenseNet121):
-        # What follows each norm is a ReLU, before which gradient times activation is the same as behind it.
-        names = [*(f"transition{number}.norm" for number in range(1, len(LAYERS))), "norm5"]
-        return [[trunk.features.get_submodule(name) for name in names]]
-    if isinstance(trunk, BorrowedTrunk):
-        return [found] if (found := list(trunk.stages())) else []
-    if isinstance(trunk, PooledEfficientNet):
-        return [_efficientnet_stages(trunk.model)]
-    if isinstance(trunk, nn.Sequential) and any(isinstance(layer, Residual) for layer in trunk):
-        return [[layer for layer in trunk if isinstance(layer, Residual)]]
-    return [stages for part in trunk.children() for stages in stages_of(part)]
-
-
-def _efficientnet_stages(model: Any) -> list[nn.Module]:
-    """The last block at each resolution, and the activation that ends the network, whose last call counts."""
-    blocks = list(model._blocks)
-    halving = [place for place, block in enumerate(blocks) if max(block._depthwise_conv.stride) > 1]
-    return [*(blocks[place - 1] for place in halving if place), cast(nn.Module, model._swish)]
-
-
-def _deepest(stages: Sequence[nn.Module], outputs: Mapping[nn.Module, Tensor]) -> Tensor:
-    """The last map with enough cells, or the finest where none has."""
-    enough = [stage for stage in stages if outputs[stage].ndim == 4 and min(outputs[stage].shape[-2:]) >= CELLS]
-    return outputs[enough[-1] if enough else stages[0]]
+def _deepest(stages: Sequence[nn.Module], outputs: Mapping[nn.Module, Tensor], trunk: nn.Module) -> Sequence[nn.Module]:
+    """The last stage with enough cells, or the finest where none has; nothing where their number is not known."""
+    sides = {stage: sides_of(stage, outputs[stage], trunk) for stage in stages if stage in outputs}
+    known = {stage: min(cells) for stage, cells in sides.items() if cells is not None}
+    return [stage for stage, cells in known.items() if cells >= CELLS][-1:] or list(known)[:1]
 
 
 def _column(model: Model, finding: str) -> int:

@@ -7,7 +7,7 @@ findings may lie at the edge: the whole image is resized to the size that the mo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import import_module
 from typing import Any, cast
@@ -62,15 +62,6 @@ class BorrowedTrunk(nn.Module):
             plain = F.interpolate(plain, size, mode=self.sight.resampling, antialias=smooth)
             plain = plain.clamp(0, 1)  # bicubic curves swing past the brightest and the darkest pixel
         return (plain - self.wanted_mean) / self.wanted_deviation
-
-    def stages(self) -> Sequence[nn.Module]:
-        """What makes the model's maps (B, C, h, w), from fine to coarse, or its tokens (B, T, C), if anything does."""
-        return cast(Sequence[nn.Module], getattr(self.model, "stages", ()))
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns of the patches that the last of its tokens stand for."""
-        return cast(tuple[int, int], self.model.grid)
 
 
 def is_borrowed(name: str) -> bool:

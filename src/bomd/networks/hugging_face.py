@@ -23,7 +23,6 @@ PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 # Entries of a configuration that would fetch code, or make another kind of weights, are not looked at.
 IGNORED = ("auto_map", "attn_implementation", "_attn_implementation", "quantization_config", "dtype", "torch_dtype")
 RESAMPLING: dict[int, Resampling] = {0: "nearest-exact", 1: "bicubic", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers
-CONVOLUTIONAL = ("convnext", "convnextv2", "resnet")  # whose maps heat maps can be drawn from
 USUAL = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # ImageNet's mean and deviation
 
 
@@ -40,8 +39,6 @@ class Features(nn.Module):
         if hasattr(getattr(model, "pooler", None), "dense"):
             model.pooler = None
         self.model = model
-        self.convolutional = config.model_type in CONVOLUTIONAL
-        self.grid = _grid(config, sight)
         names = [name.rpartition(".")[2] for name, _ in model.named_parameters()]
         self.class_first = any(name in ("cls_token", "class_embedding") for name in names)
         takes = inspect.signature(model.forward).parameters
@@ -50,19 +47,6 @@ class Features(nn.Module):
         other = own is not None and sides != (sight.height, sight.width)
         # Position embeddings are interpolated where the model's images are not of the size that it was made for.
         self.options = {"interpolate_pos_encoding": True} if other and "interpolate_pos_encoding" in takes else {}
-
-    @property
-    def stages(self) -> list[nn.Module]:
-        """What makes maps of a convolutional network, or the tokens that the last block of a transformer looks at.
-
-        Those behind the block's norm: before it, a token's length does not matter, so that its gradient says nothing.
-        """
-        if self.convolutional:
-            return list(self.model.encoder.stages)
-        lists = [part for part in self.model.modules() if isinstance(part, nn.ModuleList)]
-        last = max(lists, key=len, default=nn.ModuleList())[-1:]
-        norms = [part for block in last for part in block.modules() if type(part).__name__.endswith("Norm")]
-        return norms[:1] if self.grid is not None else []
 
     def forward(self, images: Tensor) -> Tensor:
         found = self.model(pixel_values=images, **self.options)
@@ -73,14 +57,6 @@ class Features(nn.Module):
         if states.ndim == 4:
             return states.mean(dim=(2, 3))
         return states[:, 0] if self.class_first else states.mean(dim=1)
-
-
-def _grid(config: Any, sight: Sight) -> tuple[int, int] | None:
-    """Rows and columns of the patches that a transformer's last tokens stand for; None where it merges them."""
-    patch = getattr(config, "patch_size", None)
-    if not isinstance(patch, int) or hasattr(config, "depths"):
-        return None
-    return sight.height // patch, sight.width // patch
 
 
 def open_model(where: str, trained: bool) -> tuple[nn.Module, Sight, dict[str, Any]]:

@@ -84,6 +84,6 @@ def _library() -> Any:
     except Exception as error:  # with a torchvision that does not fit PyTorch it is a RuntimeError
         reason = str(error).partition("\n")[0]
         raise InputError(
-            f"A backbone of timm needs timm and a torchvision that fits PyTorch: pip install timm ({reason})."
+            f"A backbone of timm needs timm and a torchvision that fits PyTorch: pip install 'bomd[timm]' ({reason})."
         ) from error
     return timm
