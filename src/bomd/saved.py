@@ -23,7 +23,7 @@ class Saved:
     """A dataclass of results that can be written as JSON; NaN becomes null."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}  # type: ignore[arg-type]
+        return {item.name: mapped(getattr(self, item.name), _plain) for item in fields(self)}  # type: ignore[arg-type]
 
 
 def read_as(kind: type[T], found: Any, file: object) -> T:
@@ -43,7 +43,7 @@ def read_as(kind: type[T], found: Any, file: object) -> T:
 def mapped(value: Any, leaf: Callable[[Any], Any], keep: Callable[[str], bool] = lambda key: True) -> Any:
     """The same nested tables and lists with other values in them; entries whose key is not kept are left out."""
     if isinstance(value, Mapping):
-        return {key: mapped(item, leaf, keep) for key, item in value.items() if keep(str(key))}
+        return {str(key): mapped(item, leaf, keep) for key, item in value.items() if keep(str(key))}
     return [mapped(item, leaf, keep) for item in value] if isinstance(value, list | tuple) else leaf(value)
 
 
@@ -104,10 +104,4 @@ def _hints(kind: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, Saved):
         return value.to_dict()
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -100,25 +100,10 @@ def test_no_file_and_a_damaged_file_are_named(tmp_path: Path) -> None:
     assert (len(found), len(broken)) == (0, 1)
 
 
-def test_a_model_from_before_there_were_architectures_opens(tmp_path: Path) -> None:
-    network = build("small", 3, seed=1)
-    model.save(tmp_path, [network], CLASSES, 32)
-    path = tmp_path / "model.json"
-    now = json.loads(path.read_text())
-    old = {name: now[name] for name in ("backbone", "networks", "classes", "facts")} | {"format": 1, "size": 32}
-    path.write_text(json.dumps(old))
-    (tmp_path / "README.md").unlink()
-    opened = model.load(tmp_path, "cpu")
-    assert torch.equal(opened.probabilities(pixels()), probabilities(network))
-    assert opened.thresholds == dict.fromkeys(CLASSES)
-    assert opened.metrics == {}
-    path.write_text(json.dumps(old | {"architecture": now["architecture"]}))
-    assert torch.equal(model.load(str(tmp_path), "cpu").probabilities(pixels()), probabilities(network))
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"format": 1}, "another version (format 1)"),
         ({"format": 99}, "another version (format 99)"),
         ({"architecture": {"name": "unet", "arguments": {}}}, "No architecture 'unet'"),
         ({"architecture": {"name": "can", "arguments": {"depth": 3}}}, "depth"),

@@ -124,16 +124,17 @@ class Learner:
 
     def predict(self, networks: Sequence[Network], images: Tensor) -> Tensor:
         """(B, C) probabilities of normalised images; several networks are averaged."""
-        return torch.stack([link(network(images), self.exclusive) for network in self.deployed(networks)]).mean(0)
+        return average(self.deployed(networks), images, self.exclusive)
 
     def deployed(self, networks: Sequence[Network]) -> list[Network]:
         """The networks to keep in a model: the mean of their probabilities is the prediction."""
         return list(networks)
 
 
-def link(logits: Tensor, exclusive: bool) -> Tensor:
-    """(B, C) probabilities: each class on its own, or one of them for each image."""
-    return logits.softmax(dim=1) if exclusive else logits.sigmoid()
+def average(networks: Sequence[Network], images: Tensor, exclusive: bool) -> Tensor:
+    """(B, C) mean probabilities: each class on its own, or one of them for each image."""
+    logits = [network(images) for network in networks]
+    return torch.stack([own.softmax(dim=1) if exclusive else own.sigmoid() for own in logits]).mean(0)
 
 
 def prepare(pixels: Tensor, channels: int) -> Tensor:

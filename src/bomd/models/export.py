@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bomd import outside
 from bomd.data.images import shape_of
 from bomd.errors import InputError
 from bomd.files import replacing
-from bomd.learn.learner import link, prepare
 from bomd.models.model import Model
 
 LARGEST_DIFFERENCE = 1e-4  # of a probability between PyTorch and the file
+REMEDY = "ONNX export needs an extra: pip install 'bomd[onnx]'."
 
 
 class Whole(nn.Module):
@@ -28,12 +29,10 @@ class Whole(nn.Module):
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        self.networks = nn.ModuleList(model.networks)
-        self.channels, self.exclusive = model.networks[0].channels, model.exclusive
+        self.networks, self.model = nn.ModuleList(model.networks), model
 
     def forward(self, pixels: Tensor) -> Tensor:
-        images = prepare(pixels.float(), self.channels)
-        return torch.stack([link(network(images), self.exclusive) for network in self.networks]).mean(0)
+        return self.model.forward(pixels)
 
 
 def export_onnx(model: Model, path: Path) -> float:
@@ -48,12 +47,8 @@ def export_onnx(model: Model, path: Path) -> float:
         InputError: if the extra is missing, PyTorch's exporter does not know a part of the network, or the file does
             not give what PyTorch gives.
     """
-    try:
-        import onnx
-        import onnxruntime  # noqa: F401 - asked for now, not after minutes
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise InputError("ONNX export needs an extra: pip install 'bomd[onnx]'.") from error
+    # All are asked for now, not after minutes.
+    onnx, *_ = (outside.package(name, REMEDY) for name in ("onnx", "onnxruntime", "onnxscript"))
     whole = Whole(model).cpu().float().eval()
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 256, (3, *shape_of(model.size, model.colour)), dtype=torch.uint8, generator=generator)
@@ -70,14 +65,14 @@ def export_onnx(model: Model, path: Path) -> float:
                 optimize=True,
             )
         except Exception as error:  # what the exporter cannot translate arrives as many kinds
-            name = model.networks[0].name
+            name, kind = model.networks[0].name, type(error).__name__
             raise InputError(
-                f"PyTorch's exporter cannot write {name!r} as ONNX ({type(error).__name__}): use the model folder."
+                f"PyTorch's exporter cannot write {name!r} as ONNX ({kind}): use the model folder."
             ) from error
     assert program is not None
     proto = program.model_proto
-    facts = {"classes": json.dumps(model.classes), "size": str(model.size), "made_by": "bomd"}
-    facts["mode"] = "colour" if model.colour else "grey"
+    mode = "colour" if model.colour else "grey"
+    facts = {"classes": json.dumps(model.classes), "size": str(model.size), "made_by": "bomd", "mode": mode}
     onnx.helper.set_model_props(proto, facts)
     with replacing(path) as temporary:
         onnx.save(proto, temporary)

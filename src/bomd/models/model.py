@@ -19,22 +19,22 @@ from safetensors import SafetensorError
 from safetensors import torch as tensors
 from torch import Tensor
 
-from bomd.config import LARGEST_SIZE
+from bomd.config import LARGEST_SIZE, DeviceSettings
 from bomd.data.batches import SCALES
 from bomd.data.images import shape_of
 from bomd.errors import InputError
-from bomd.files import make_private, read_json, replacing, write_json, write_text
-from bomd.learn.learner import link, prepare
+from bomd.files import make_private, read_json, write_bytes, write_json, write_text
+from bomd.learn.learner import average, prepare
 from bomd.models import card
 from bomd.models.blocks import predict_blocks
-from bomd.networks.architectures import PLAIN, complete, describe, make
+from bomd.networks.architectures import describe, make
 from bomd.networks.backbone import Network
 from bomd.networks.device import make_fabric
+from bomd.networks.saved import portable
 from bomd.runs import run_of_audit
 from bomd.tables import LabelTable
 
 FORMAT = 2
-FIRST_FORMAT = 1  # without preprocessing, thresholds, metrics and checksums; still opened
 DESCRIPTION = "model.json"
 SIZES = (8, LARGEST_SIZE)  # of the square, in pixels
 MOST_NETWORKS = 64
@@ -88,9 +88,9 @@ class Model:
             wanted = ", ".join(map(str, shape_of(self.size, self.colour)))
             raise InputError(f"The model needs pixels (B, {wanted}), not {tuple(given.shape)}.")
         if len(given) > 1 or self.device.type == "cpu":
-            return self._forward(given).cpu()
+            return self.forward(given).cpu()
         if not self._single:  # images that come one by one are worth a recording
-            self._single.append(Recorded(self._forward, given))
+            self._single.append(Recorded(self.forward, given))
         return self._single[0](given).cpu()
 
     def predict(self, files: Sequence[Path | str] | Path | str, batch: int = 64) -> LabelTable:
@@ -121,9 +121,9 @@ class Model:
     def device(self) -> torch.device:
         return next(self.networks[0].parameters()).device
 
-    def _forward(self, pixels: Tensor) -> Tensor:
-        images = prepare(pixels.float(), self.networks[0].channels)
-        return torch.stack([link(network(images), self.exclusive) for network in self.networks]).mean(0)
+    def forward(self, pixels: Tensor) -> Tensor:
+        """`probabilities` where the pixels are: checked, and on the networks' device."""
+        return average(self.networks, prepare(pixels.float(), self.networks[0].channels), self.exclusive)
 
 
 class Recorded:
@@ -160,18 +160,11 @@ def save(
     exclusive: bool = False,
     **facts: Any,
 ) -> None:
-    """Write the folder; `model.json` comes last, so a folder that has it and opens is complete.
+    """Write the folder of a `Model`; `model.json` comes last, so a folder that has it and opens is complete.
 
     Args:
         networks: All of one architecture.
-        classes: C names, in the order of the outputs.
-        size: Side of the square that images are resized to.
-        thresholds: See `bomd.measure.thresholds`; classes without one have None.
-        metrics: By test set; see `bomd.measure.metrics.Classification.brief`.
-        colour: Whether they learnt from images in colour.
-        converts: Whether they learnt from images in colour that were converted to grey.
-        exclusive: Whether an image has one class and no other.
-        facts: What it was trained on, and how, as `bomd.models.card.facts_of` has it; must fit into JSON.
+        facts: As `bomd.models.card.facts_of` has them; must fit into JSON.
     """
     architecture = describe(networks[0])
     if any(describe(network) != architecture for network in networks):
@@ -179,10 +172,8 @@ def save(
     make_private(directory)
     checksums = {}
     for number, network in enumerate(networks):
-        weights = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
-        content = tensors.save(weights)
-        with replacing(directory / _weights_file(number)) as temporary:
-            temporary.write_bytes(content)
+        content = tensors.save(portable(network))
+        write_bytes(directory / _weights_file(number), content)
         checksums[_weights_file(number)] = hashlib.sha256(content).hexdigest()
     description = {
         "format": card.ONE_CLASS if exclusive else FORMAT,  # older versions would get the probabilities wrong
@@ -210,32 +201,25 @@ def load(directory: Path | str, accelerator: Any = "auto") -> Model:
     Raises:
         InputError: There is none, or it is damaged or of another version; one line says what is wrong.
     """
-    from bomd.config import DeviceSettings
-
     directory = _find(Path(directory))
     description = _checked(read_json(directory / DESCRIPTION), directory)
-    classes = tuple(description["classes"])
     fabric = make_fabric(DeviceSettings(accelerator=accelerator))
-    networks = [
-        _open_network(directory, number, description).place(fabric).eval() for number in range(description["networks"])
-    ]
-    colour = description["preprocessing"].get("reading") == READING[True]
+    numbers, preprocessing = range(description["networks"]), description["preprocessing"]
+    networks = tuple(_open_network(directory, number, description).place(fabric).eval() for number in numbers)
+    colour = preprocessing.get("reading") == READING[True]
     if colour and networks[0].channels != 3:
         raise InputError(f"{directory}: the model sees colour, but its network has one channel.")
-    expected = _preprocessing(networks[0].channels, colour)
-    for name, value in expected.items():
-        if description["preprocessing"].get(name, value) != value:
+    for name, value in _preprocessing(networks[0].channels, colour).items():
+        if preprocessing.get(name, value) != value:
             raise InputError(f"{directory}: the model's {name} is not what this version of bomd does ({value}).")
     return Model(
-        tuple(networks),
-        classes,
-        description["preprocessing"]["size"],
-        description["thresholds"],
-        description["metrics"],
-        description["facts"],
-        colour,
-        description["preprocessing"].get("converts") is True,
-        description["format"] == card.ONE_CLASS,
+        networks,
+        tuple(description["classes"]),
+        preprocessing["size"],
+        **{name: description[name] for name in ("thresholds", "metrics", "facts")},
+        colour=colour,
+        converts=preprocessing.get("converts") is True,
+        exclusive=description["format"] == card.ONE_CLASS,
     )
 
 
@@ -265,28 +249,24 @@ def _preprocessing(channels: int, colour: bool) -> dict[str, Any]:
 
 def _open_network(directory: Path, number: int, description: Mapping[str, Any]) -> Network:
     """One network with its weights; every tensor must be there, of the right shape and finite."""
-    path = directory / _weights_file(number)
-    architecture, outputs = description["architecture"], len(description["classes"])
+    path, architecture = directory / _weights_file(number), description["architecture"]
     try:
         content = path.read_bytes()
-        weights = complete(architecture["name"], tensors.load(content), outputs)
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}.") from error
-    except SafetensorError as error:
-        raise InputError(f"Cannot read {path}: {str(error).splitlines()[0]}.") from error
-    if description["format"] != FIRST_FORMAT and (
-        description["checksums"].get(path.name) != hashlib.sha256(content).hexdigest()
-    ):
+        weights = tensors.load(content)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise InputError(f"Cannot read {path}: {reason}.") from error
+    if description["checksums"].get(path.name) != hashlib.sha256(content).hexdigest():
         raise InputError(f"Cannot read {path}: it is not the file that was saved with {DESCRIPTION}.")
     try:
+        outputs = len(description["classes"])
         network = make(architecture["name"], description["backbone"], outputs, **architecture["arguments"])
     except InputError:
         raise
     except Exception as error:  # an architecture's arguments may be anything
         reason = str(error).partition("\n")[0]
         raise InputError(f"Cannot open {directory}: no such {architecture['name']!r} network: {reason}.") from error
-    problem = _misfit(network.state_dict(), weights)
-    if problem is not None:
+    if (problem := _misfit(network.state_dict(), weights)) is not None:
         raise InputError(f"Cannot read {path}: {problem}.")
     network.load_state_dict(weights, strict=True)
     return network
@@ -317,12 +297,9 @@ def _checked(description: Any, directory: Path) -> dict[str, Any]:
 
     require(isinstance(description, dict), "this is not the description of a model")
     found = description.get("format")
-    if found not in (FIRST_FORMAT, FORMAT, card.ONE_CLASS):
+    if found not in (FORMAT, card.ONE_CLASS):
         raise InputError(f"{directory} holds a model of another version (format {found}).")
     whole = dict(description)
-    if found == FIRST_FORMAT:
-        whole |= {"preprocessing": {"size": whole.get("size")}, "thresholds": {}, "metrics": {}, "checksums": {}}
-        whole = {"architecture": {"name": PLAIN, "arguments": {}}, "facts": {}} | whole  # the first had one kind
     kinds = {"backbone": str, "networks": int, "classes": list, "architecture": dict, "preprocessing": dict}
     kinds |= {"thresholds": dict, "metrics": dict, "facts": dict, "checksums": dict}
     for name, kind in kinds.items():

@@ -385,11 +385,6 @@ def make(
     return network
 
 
-def complete(name: str, weights: dict[str, Tensor], outputs: int) -> dict[str, Tensor]:
-    """The weights of an older model as a network of today takes them: then every verdict was counted from 0."""
-    return {"head.limits": torch.zeros(outputs), **weights} if name == "npc" else weights
-
-
 def describe(network: Network) -> dict[str, Any]:
     """The name and the arguments with which `make` makes such a network again."""
     if type(network) is Network:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from bomd.errors import InputError
 from bomd.networks.weights import load_strictly, read_state
@@ -23,6 +23,11 @@ def is_made(weights: str | Path | None) -> bool:
 def is_saved(weights: str | Path | None) -> bool:
     """Whether weights are a folder: a model, or a start that was made."""
     return weights is not None and Path(weights).is_dir()
+
+
+def portable(network: nn.Module) -> dict[str, Tensor]:
+    """All weights and running statistics as a file takes them."""
+    return {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
 
 
 def load_saved(trunk: nn.Module, folder: Path, backbone: str) -> None:

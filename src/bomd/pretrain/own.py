@@ -13,11 +13,10 @@ from bomd.config import FitSettings
 from bomd.data.batches import Images
 from bomd.describe.contrast import ContrastLearner
 from bomd.errors import InputError
-from bomd.files import replacing, write_json
+from bomd.files import write_bytes, write_json
 from bomd.learn.engine import derive, fit
-from bomd.networks.backbone import Network
 from bomd.networks.device import Device
-from bomd.networks.saved import WEIGHTS
+from bomd.networks.saved import WEIGHTS, portable
 from bomd.runs import Stages
 
 PRESENTED = 100_000  # images shown in all, a few more or less often for sets of any size
@@ -65,15 +64,10 @@ def learn_own(fit_settings: FitSettings, images: Images, fabric: Device, stages:
                 what="learn images without labels",
             )
             if processes.first():
-                _keep(networks[0], stage.directory)
+                # The trunk alone: the head compared views, which nothing else needs.
+                trunk = {name: value for name, value in portable(networks[0]).items() if name.startswith("trunk.")}
+                write_bytes(stage.directory / WEIGHTS, save(trunk))
                 write_json(stage.directory / "history.json", history)
                 (stage.directory / "checkpoint.pt").unlink(missing_ok=True)
             stage.finish(images=len(images))
         return stage.directory
-
-
-def _keep(network: Network, directory: Path) -> None:
-    """The trunk alone: the head compared views, which nothing else needs."""
-    state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
-    with replacing(directory / WEIGHTS) as temporary:
-        temporary.write_bytes(save({name: value for name, value in state.items() if name.startswith("trunk.")}))
