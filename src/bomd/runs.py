@@ -13,6 +13,7 @@ people are in there, so that the owner alone may look inside.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -20,15 +21,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
-from bomd import processes
+from bomd import processes, progress
 from bomd.config import Config
 from bomd.errors import InputError
 from bomd.files import fingerprint, make_private, read_json, write_json, write_text
@@ -199,8 +200,6 @@ def _latest(directories: list[Path]) -> list[Path]:
 
 def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
     """Write one JSON object per line, whole."""
-    import json
-
     write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
@@ -226,6 +225,25 @@ class Stage:
         return _read_table(self.directory / "finished.json")
 
 
+@contextmanager
+def hold(directory: Path) -> Iterator[Stage]:
+    """The stage in a directory, for one process at a time, or one group of them; others wait until it is finished."""
+    make_private(directory)
+    lock = FileLock(directory / ".lock")
+    if processes.first():
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            progress.say(f"Another process is making {directory.name}: waiting for it.")
+            lock.acquire()
+    try:
+        processes.wait()  # the others come in when the first holds the lock
+        yield Stage(directory)
+        processes.wait()
+    finally:
+        lock.release()
+
+
 @dataclass(frozen=True)
 class Stages:
     """All stages below one root; any number of processes may share it.
@@ -241,20 +259,14 @@ class Stages:
         """Where the stage that these inputs determine is kept."""
         return self.root / f"{name}-{fingerprint(FORMAT, *inputs)}"
 
-    @contextmanager
-    def enter(self, name: str, *inputs: Any, by: tuple[str, ...] | None = None) -> Iterator[Stage]:
+    def enter(self, name: str, *inputs: Any, by: tuple[str, ...] | None = None) -> AbstractContextManager[Stage]:
         """Hold the stage that these inputs determine; a second process waits until it is finished.
 
         Args:
             inputs: All that its result depends on beside the code.
             by: The modules that compute it, where several methods share it.
         """
-        directory = self.directory(name, code_of(*(self.by if by is None else by)), *inputs)
-        make_private(directory)
-        with FileLock(directory / ".lock") if processes.first() else nullcontext():
-            processes.wait()  # the others come in when the first holds the lock
-            yield Stage(directory)
-            processes.wait()
+        return hold(self.directory(name, code_of(*(self.by if by is None else by)), *inputs))
 
 
 def measure_anew(at_once: int = 1) -> None:

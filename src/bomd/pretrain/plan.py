@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from bomd.data.datasets.phantom.hospitals import HOSPITALS, check_known
 from bomd.errors import InputError
 from bomd.files import fingerprint
 from bomd.networks.backbone import BACKBONES
+from bomd.sources import understood
 
 Target = Literal["severity", "place"]
 TARGETS: tuple[Target, ...] = ("severity", "place")
@@ -108,13 +108,4 @@ def code_fingerprint() -> str:
     """Changes with the code that draws phantoms and learns them; comments and docstrings do not count."""
     drawing = sorted((_PACKAGE / "data" / "datasets" / "phantom").glob("*.py"))
     files = [*drawing, *(_PACKAGE / "pretrain" / name for name in LEARNING)]
-    return fingerprint(*(part for file in files for part in (file.name, without_comments(file.read_text("utf-8")))))
-
-
-def without_comments(source: str) -> str:
-    """Python code as a tree in text, which has neither comments nor docstrings nor layout."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
-    return ast.dump(tree)
+    return fingerprint(*((file.name, understood(file.read_text("utf-8"))[0]) for file in files))
