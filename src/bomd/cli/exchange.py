@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from bomd.cli import options as shared
+
 
 def convert(
     source: Annotated[Path, typer.Argument(help="A finished run, a label file, or what another tool has exported.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write; for fiftyone a folder.")],
+    output: Annotated[Path, shared.output("The file to write; for fiftyone a folder.")],
     read_as: Annotated[
         str | None,
         typer.Option("--from", metavar="FORM", help="What SOURCE is, where its name does not say so."),
@@ -26,11 +28,9 @@ def convert(
     ] = None,
     options: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="A setting of either form, e.g. --set images=DIR for a label file, --set root=DIR for label-studio "
-            "(repeatable); see docs/ecosystem.md.",
+        shared.setting(
+            "A setting of either form, e.g. --set images=DIR for a label file, --set root=DIR for label-studio "
+            "(repeatable); see docs/ecosystem.md."
         ),
     ] = None,
 ) -> None:
