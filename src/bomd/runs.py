@@ -20,7 +20,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -62,10 +62,10 @@ class Run:
     def saved(self) -> dict[str, Any]:
         """What was written when the run was started: format, code, settings and data."""
         saved = _read_table(self.directory / "config.json")
-        if saved.get("format") != FORMAT:
+        if (found := saved.get("format")) != FORMAT:
             raise InputError(
-                f"{self.directory} was written by another version of bomd (format {saved.get('format')}, "
-                f"this one reads {FORMAT}). Move it away and run again."
+                f"{self.directory} was written by another version of bomd (format {found}, this one reads {FORMAT}). "
+                "Move it away and run again."
             )
         return saved
 
@@ -117,13 +117,11 @@ def locate(root: Path, config: Config, data: Data | None = None) -> Run:
     first = Run(root / config.name / method / f"seed{config.seed}-{config.key[:6]}")
     name = first.directory.name
     others = sorted(first.directory.parent.glob(f"{name}-*")) if first.directory.parent.is_dir() else []
-    known = [first, *(Run(place) for place in others)]
+    known = [first, *map(Run, others)]
     if data is None:
         return max((run for run in known if run.finished), key=lambda run: run.asked, default=first)
-    for run in known:
-        if not run.finished or same_data(run.data(), data):
-            return run
-    return Run(first.directory.with_name(f"{name}-{fingerprint(data)[:6]}"))
+    new = Run(first.directory.with_name(f"{name}-{fingerprint(data)[:6]}"))
+    return next((run for run in known if not run.finished or same_data(run.data(), data)), new)
 
 
 def same_data(before: Data | None, now: Data) -> bool:
@@ -174,27 +172,24 @@ def run_of_audit(place: Path) -> Path | None:
 
 def find(places: list[Path]) -> list[Run]:
     """The finished runs in these run directories, or anywhere below these folders."""
-    found = []
+    found: list[Run] = []
     for place in places:
         if not place.exists():
             raise InputError(f"No such run or folder: {place}.")
-        if (place / "config.json").exists():
-            found.append(place)
-        else:
-            found += _latest([file.parent for file in sorted(place.glob("**/result.json"))])
+        below = (Run(file.parent) for file in sorted(place.glob("**/result.json")))
+        found += [Run(place)] if (place / "config.json").exists() else _latest(below)
     if not found:
         raise InputError(f"No finished run in {', '.join(map(str, places))}.")
-    return [Run(directory) for directory in found]
+    return found
 
 
-def _latest(directories: list[Path]) -> list[Path]:
+def _latest(runs: Iterable[Run]) -> list[Run]:
     """Of the runs with the same settings on changed data only the one that was asked for last."""
-    latest: dict[Path, Path] = {}
-    for directory in directories:
-        again = re.fullmatch(r"(seed-?\d+-[0-9a-f]{6})-[0-9a-f]{6}", directory.name)
-        settings = directory if again is None else directory.with_name(again[1])
-        before = latest.get(settings, directory)
-        latest[settings] = max(before, directory, key=lambda place: Run(place).asked)
+    latest: dict[Path, Run] = {}
+    for run in runs:
+        again = re.fullmatch(r"(seed-?\d+-[0-9a-f]{6})-[0-9a-f]{6}", run.directory.name)
+        settings = run.directory if again is None else run.directory.with_name(again[1])
+        latest[settings] = max(latest.get(settings, run), run, key=lambda one: one.asked)
     return list(latest.values())
 
 
@@ -279,15 +274,12 @@ def measure_anew(at_once: int = 1) -> None:
     _at_once = at_once
     with suppress(OSError):  # not every system lets a process reset its own peak; it is then an upper bound
         Path("/proc/self/clear_refs").write_text("5")
-    if _uses_gpu():
-        import torch
-
-        torch.cuda.reset_peak_memory_stats()
+    if (gpu := _gpu()) is not None:
+        gpu.reset_peak_memory_stats()
 
 
 def environment(device: str, started: float) -> dict[str, Any]:
     """What a reader needs to judge or repeat a number: code, versions, device, time and memory."""
-    packages = ("bomd", "torch", "numpy", "triton", "scikit-learn")
     commit = _git("rev-parse", "HEAD")
     return {
         "commit": commit,
@@ -296,11 +288,12 @@ def environment(device: str, started: float) -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}",
         "processors": os.cpu_count(),
         "device": device,
-        "versions": {name: version_of(name) for name in packages},
+        "versions": {name: version_of(name) for name in ("bomd", "torch", "numpy", "triton", "scikit-learn")},
         "seconds": round(time.time() - started, 1),
         "runs_at_once": _at_once,
         "peak_memory_mb": _peak_memory(),
-        "peak_gpu_memory_mb": _peak_gpu_memory(),
+        # Of tensors alone; what the driver and PyTorch keep beside them is not counted.
+        "peak_gpu_memory_mb": None if (gpu := _gpu()) is None else round(gpu.max_memory_allocated() / 1024**2, 1),
     }
 
 
@@ -344,16 +337,7 @@ def _peak_memory() -> float | None:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2, 1)
 
 
-def _peak_gpu_memory() -> float | None:
-    """Megabytes of tensors at the worst moment; what the driver and PyTorch keep beside them is not counted."""
-    if not _uses_gpu():
-        return None
-    import torch
-
-    return round(torch.cuda.max_memory_allocated() / 1024**2, 1)
-
-
-def _uses_gpu() -> bool:
-    """Whether this process has computed on a GPU; asking must not start one up."""
+def _gpu() -> Any | None:
+    """PyTorch's GPU, where this process has computed on one; asking must not start one up."""
     torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda.is_initialized())
+    return torch.cuda if torch is not None and torch.cuda.is_initialized() else None

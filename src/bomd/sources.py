@@ -55,8 +55,9 @@ def understood(text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     tree = ast.parse(text)
     nodes = _counting(tree)
     for node in nodes:
-        described = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        if described and ast.get_docstring(node, clean=False) is not None:
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
+            ast.get_docstring(node, clean=False) is not None
+        ):
             node.body = node.body[1:] or [ast.Pass()]
     return fingerprint(ast.unparse(tree)), tuple(_imports(nodes))
 

@@ -85,7 +85,7 @@ class LabelTable(Rows):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "classes", tuple(str(name) for name in self.classes))
+        object.__setattr__(self, "classes", tuple(map(str, self.classes)))
         object.__setattr__(self, "values", np.asarray(self.values, dtype=np.float32))
         object.__setattr__(self, "exclusive", bool(self.exclusive))
         for name, extra in self.extras().items():
@@ -150,14 +150,13 @@ class LabelTable(Rows):
 
     def align(self, classes: Sequence[str]) -> LabelTable:
         """The same rows with exactly these classes; a class that is not here becomes NaN."""
+        known = [column for column, name in enumerate(classes) if name in self.classes]
+        own = [self.classes.index(classes[column]) for column in known]
         values = np.full((len(self), len(classes)), np.nan, dtype=np.float32)
+        values[:, known] = self.values[:, own]
         confirmed = None if self.confirmed is None else np.zeros(values.shape, dtype=np.bool_)
-        known = {name: column for column, name in enumerate(self.classes)}
-        for column, name in enumerate(classes):
-            if name in known:
-                values[:, column] = self.values[:, known[name]]
-                if confirmed is not None and self.confirmed is not None:
-                    confirmed[:, column] = self.confirmed[:, known[name]]
+        if confirmed is not None and self.confirmed is not None:
+            confirmed[:, known] = self.confirmed[:, own]
         return replace(self, classes=tuple(classes), values=values, confirmed=confirmed)
 
     def replace(self, values: NDArray[Any]) -> LabelTable:
@@ -175,7 +174,7 @@ class LabelTable(Rows):
         columns: dict[str, Any] = dict(read_arrays(path))
         try:
             ids, classes, values = (columns.pop(name) for name in ("ids", "classes", "values"))
-            return cls(ids, tuple(str(name) for name in classes), values, **columns)
+            return cls(ids, tuple(classes), values, **columns)
         except (KeyError, TypeError) as error:
             raise InputError(f"{path} is not a label table: {error}.") from error
 
@@ -263,7 +262,7 @@ def rows_of(ids: Text, wanted: Text) -> NDArray[np.intp]:
     order = np.argsort(ids, kind="stable")
     place = np.searchsorted(ids, wanted, sorter=order)
     place[place == len(ids)] = 0
-    rows = order[place] if len(ids) else np.zeros(0, dtype=np.intp)
+    rows = order[place] if len(ids) else place  # of nothing, nothing is wanted, or it is missing
     missing = ids[rows] != wanted if len(ids) else np.ones(len(wanted), dtype=bool)
     if missing.any():
         first = str(wanted[np.argmax(missing)])

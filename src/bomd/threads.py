@@ -21,13 +21,13 @@ WAITING = {
     "KMP_BLOCKTIME": "0",  # Intel's and LLVM's, milliseconds
     "OPENBLAS_THREAD_TIMEOUT": "4",  # NumPy's BLAS, as a power of two of processor cycles
 }
+COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def cores() -> int:
     """Processor cores that this process may use: those it may run on, as far as a container's quota goes."""
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limit = quota(Path("/sys/fs/cgroup"), _own_group())
-    if limit is not None:
+    if (limit := quota(Path("/sys/fs/cgroup"), _own_group())) is not None:
         own = min(own, max(1, math.floor(limit)))
     given = os.environ.get(SHARE, "")
     return min(own, max(1, int(given))) if given.isdigit() else own
@@ -45,8 +45,7 @@ def settle() -> None:
 
 def settings(share: int) -> dict[str, str]:
     """Environment variables for a process that may use this many cores."""
-    count = str(max(1, share))
-    return {**WAITING, "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count}
+    return WAITING | dict.fromkeys(COUNTS, str(max(1, share)))
 
 
 def for_worker(share: int, environment: Mapping[str, str]) -> dict[str, str]:
@@ -55,12 +54,9 @@ def for_worker(share: int, environment: Mapping[str, str]) -> dict[str, str]:
     Args:
         environment: What it would inherit; fewer threads than its share, and ways of waiting, stay as they are there.
     """
-    wanted = settings(share)
-    kept = {name: environment[name] for name in wanted if name in environment}
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        if not kept.get(name, "").isdigit() or int(kept[name]) > share:
-            kept.pop(name, None)
-    return {**environment, **wanted, **kept, SHARE: str(max(1, share))}
+    few = {name: given for name, given in environment.items() if given.isdigit() and int(given) <= share}
+    kept = {name: (environment if name in WAITING else few).get(name, usual) for name, usual in settings(share).items()}
+    return {**environment, **kept, SHARE: str(max(1, share))}
 
 
 def busy() -> float:
@@ -69,12 +65,7 @@ def busy() -> float:
 
 
 def quota(root: Path, group: str) -> float | None:
-    """Cores that a container lets its processes use: the tightest limit of a control group and those around it.
-
-    Args:
-        root: Where the system shows control groups.
-        group: The path of this process's own below it.
-    """
+    """Cores that a container lets its processes use: the tightest limit of a group below `root` and those around it."""
     found, folder = [], root / group
     for place in (folder, *folder.parents):
         if place.is_relative_to(root):

@@ -17,7 +17,7 @@ from bomd.learn import learner
 from bomd.methods import METHODS
 from bomd.networks.backbone import build
 from bomd.networks.device import make_fabric
-from bomd.networks.saved import WEIGHTS
+from bomd.networks.weights import WEIGHTS
 from bomd.pretrain import own, provide
 from bomd.pretrain.make import make
 from bomd.pretrain.plan import usual

@@ -30,7 +30,7 @@ from bomd.models.blocks import predict_blocks
 from bomd.networks.architectures import describe, make
 from bomd.networks.backbone import Network
 from bomd.networks.device import make_fabric
-from bomd.networks.saved import portable
+from bomd.networks.weights import portable
 from bomd.runs import run_of_audit
 from bomd.tables import LabelTable
 

@@ -16,7 +16,7 @@ from bomd.errors import InputError
 from bomd.files import write_bytes, write_json
 from bomd.learn.engine import derive, fit
 from bomd.networks.device import Device
-from bomd.networks.saved import WEIGHTS, portable
+from bomd.networks.weights import WEIGHTS, portable
 from bomd.runs import Stages
 
 PRESENTED = 100_000  # images shown in all, a few more or less often for sets of any size

@@ -12,7 +12,7 @@ from bomd.data.batches import Images
 from bomd.errors import InputError
 from bomd.networks.backbone import BACKBONES
 from bomd.networks.device import Device
-from bomd.networks.saved import BASES, MADE, is_made
+from bomd.networks.weights import BASES, MADE, is_made
 from bomd.pretrain.make import make
 from bomd.pretrain.own import learn_own
 from bomd.pretrain.plan import NO_IMAGENET, usual
