@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -49,22 +50,21 @@ class Batch:
     channels: int
     motions: Sequence[Motion] | None = None
     gathers: bool = False
-    _given: list[int] = field(default_factory=lambda: [0], repr=False)
+    _given: list[Motion] = field(default_factory=list, repr=False)
 
     def view(self) -> Tensor:
         """(B, channels, H, W) a newly augmented and normalised view; each call returns another.
 
         Of several processes each gets its share of the images, which networks know about, unless the learner `mixes`.
         """
-        moved = self.pixels.float() if self.motions is None else move(self.pixels, self._next(self.motions))
+        if self.motions is None:
+            moved = self.pixels.float()
+        elif len(self._given) == len(self.motions):
+            raise ValueError(f"The step asks for more than {len(self._given)} views: set `views` of the learner.")
+        else:
+            self._given.append(self.motions[len(self._given)])
+            moved = move(self.pixels, self._given[-1])
         return prepare(spread.gather(moved, len(self.index)) if self.gathers else moved, self.channels)
-
-    def _next(self, motions: Sequence[Motion]) -> Motion:
-        number = self._given[0]
-        if number == len(motions):
-            raise ValueError(f"The step asks for more than {number} views: set `views` of the learner.")
-        self._given[0] += 1
-        return motions[number]
 
 
 class Learner:
@@ -89,16 +89,8 @@ class Learner:
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
         """The networks, each from a seed of its own; those whose weights need no gradient are not trained."""
-        return [
-            build(
-                settings.backbone,
-                outputs,
-                weights=settings.weights,
-                seed=derive(seed, "network", number),
-                freeze=settings.freeze,
-            )
-            for number in range(self.networks)
-        ]
+        make = partial(build, settings.backbone, outputs, weights=settings.weights, freeze=settings.freeze)
+        return [make(seed=derive(seed, "network", number)) for number in range(self.networks)]
 
     def buffers(self) -> dict[str, Tensor]:
         """Memory that belongs in checkpoints; tensors are restored in place."""

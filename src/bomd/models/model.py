@@ -103,19 +103,13 @@ class Model:
             InputError: A file cannot be read; it is named.
         """
         files = [files] if isinstance(files, str | Path) else files  # text is a sequence, too: of letters
-        found, broken = self.predict_readable(files, batch)
+        blocks = list(predict_blocks(self, files, batch))
+        broken = [reason for block in blocks for reason in block.broken.values()]
         if broken:
             others = f" ({len(broken)} of {len(files)} images cannot be read.)" if len(broken) > 1 else ""
-            raise InputError(f"{next(iter(broken.values()))}{others}")
-        return found
-
-    def predict_readable(self, files: Sequence[Path | str], batch: int = 64) -> tuple[LabelTable, dict[str, str]]:
-        """Probabilities of the files that can be read, in the order given, and why each of the others cannot."""
-        blocks = list(predict_blocks(self, files, batch))
+            raise InputError(f"{broken[0]}{others}")
         names = np.asarray([name for block in blocks for name in block.files], dtype=np.str_)
-        values = np.concatenate([block.values for block in blocks])
-        broken = {name: reason for block in blocks for name, reason in block.broken.items()}
-        return LabelTable(names, self.classes, values, paths=names), broken
+        return LabelTable(names, self.classes, np.concatenate([block.values for block in blocks]), paths=names)
 
     @property
     def device(self) -> torch.device:

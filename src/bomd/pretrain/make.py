@@ -110,8 +110,7 @@ def _make(plan: Plan, fabric: Device, stage: Stage) -> None:
     held_out = max(4 * len(plan.hospitals), min(HELD_OUT, plan.count // 4))
     train = patients(plan.hospitals, plan.count, "train", plan.seed)
     test = patients(plan.hospitals, held_out, "test", plan.seed)
-    settings = _settings(plan)
-    learner = PhantomLearner(plan.targets)
+    settings, learner = _settings(plan), PhantomLearner(plan.targets)
     pictures = stage.directory / "pictures"
     with processes.first_before_others():
         drawn, others = (_draw(table, pictures / str(table.ids[0]), plan, fabric) for table in (train, test))
