@@ -20,6 +20,7 @@ from bomd.learn.engine import prepare
 from bomd.measure.metrics import Classification, ClassScore
 from bomd.methods import METHODS
 from bomd.models import blocks, card, model
+from bomd.models.blocks import predict_blocks
 from bomd.networks.architectures import ARCHITECTURES, make
 from bomd.networks.backbone import Network, build
 
@@ -92,12 +93,13 @@ def test_no_file_and_a_damaged_file_are_named(tmp_path: Path) -> None:
     for some in (files, files[6:9]):
         with pytest.raises(InputError, match=r"7\.png"):
             opened.predict(some)
-        found, broken = opened.predict_readable(some)
-        assert found.ids.tolist() == [str(file) for file in some if file != files[7]]
-        assert list(broken) == [str(files[7])]
-        assert "7.png" in broken[str(files[7])]
-    found, broken = opened.predict_readable([files[7]])
-    assert (len(found), len(broken)) == (0, 1)
+        (block,) = predict_blocks(opened, some)
+        assert block.files == [str(file) for file in some if file != files[7]]
+        assert len(block.values) == len(block.files)
+        assert list(block.broken) == [str(files[7])]
+        assert "7.png" in block.broken[str(files[7])]
+    (block,) = predict_blocks(opened, [files[7]])
+    assert (block.values.shape, len(block.broken)) == ((0, 3), 1)
 
 
 @pytest.mark.parametrize(
