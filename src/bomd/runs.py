@@ -265,11 +265,7 @@ class Stages:
 
 
 def measure_anew(at_once: int = 1) -> None:
-    """Forget the peaks of memory so far, for a process that does several runs.
-
-    Args:
-        at_once: Runs that share the machine from now on, since it takes each of them longer.
-    """
+    """Forget the peaks of memory so far, for a process that does several runs, of which `at_once` share the machine."""
     global _at_once
     _at_once = at_once
     with suppress(OSError):  # not every system lets a process reset its own peak; it is then an upper bound

@@ -27,12 +27,7 @@ class Saved:
 
 
 def read_as(kind: type[T], found: Any, file: object) -> T:
-    """A dataclass from what JSON holds.
-
-    Args:
-        kind: The dataclass; its type hints say what fits.
-        file: Named by errors, which say in one line what is wrong where.
-    """
+    """A dataclass, whose type hints say what fits, from what JSON holds; errors are one line that names the file."""
     try:
         whole: T = _read(found, kind, "")
     except _Misfit as misfit:

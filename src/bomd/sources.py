@@ -22,11 +22,9 @@ _PACKAGE = Path(__file__).parent
 
 
 def code_of(*modules: str, package: Path = _PACKAGE) -> str:
-    """A fingerprint of these modules and of all that they import, directly or not.
+    """A fingerprint of these modules, by their full names, and of all that they import, directly or not.
 
-    Args:
-        modules: Their full names; of those from outside this package the file itself counts, and what it imports
-            from this package.
+    Of those from outside this package the file itself counts, and what it imports from this package.
     """
     found: dict[str, str] = {}
     left = list(modules)

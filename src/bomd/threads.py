@@ -51,8 +51,7 @@ def settings(share: int) -> dict[str, str]:
 def for_worker(share: int, environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of a process that shares the machine with others: never more threads than its share of cores.
 
-    Args:
-        environment: What it would inherit; fewer threads than its share, and ways of waiting, stay as they are there.
+    Fewer threads, and ways of waiting, stay as they are in the environment that it would inherit.
     """
     few = {name: given for name, given in environment.items() if given.isdigit() and int(given) <= share}
     kept = {name: (environment if name in WAITING else few).get(name, usual) for name, usual in settings(share).items()}

@@ -50,20 +50,18 @@ class Batch:
     channels: int
     motions: Sequence[Motion] | None = None
     gathers: bool = False
-    _given: list[Motion] = field(default_factory=list, repr=False)
+    _given: list[int] = field(default_factory=lambda: [0], repr=False)
 
     def view(self) -> Tensor:
         """(B, channels, H, W) a newly augmented and normalised view; each call returns another.
 
         Of several processes each gets its share of the images, which networks know about, unless the learner `mixes`.
         """
-        if self.motions is None:
-            moved = self.pixels.float()
-        elif len(self._given) == len(self.motions):
-            raise ValueError(f"The step asks for more than {len(self._given)} views: set `views` of the learner.")
-        else:
-            self._given.append(self.motions[len(self._given)])
-            moved = move(self.pixels, self._given[-1])
+        given = self._given[0]
+        if self.motions is not None and given == len(self.motions):
+            raise ValueError(f"The step asks for more than {given} views: set `views` of the learner.")
+        moved = self.pixels.float() if self.motions is None else move(self.pixels, self.motions[given])
+        self._given[0] += 1
         return prepare(spread.gather(moved, len(self.index)) if self.gathers else moved, self.channels)
 
 

@@ -154,11 +154,7 @@ class Steps:
 
 
 class _Recording:
-    """One step as a CUDA graph, with the tensors that it reads.
-
-    Attributes:
-        shown: Images that go through the networks in it.
-    """
+    """One step as a CUDA graph, with the tensors that it reads; `shown` images go through the networks in it."""
 
     def __init__(
         self,

@@ -22,11 +22,7 @@ TEMPLATE = Path(__file__).with_suffix(".md")
 
 
 def facts_of(config: Config, images: Mapping[str, int]) -> dict[str, Any]:
-    """What a model was trained on, and how, without the paths of the machine it was trained on.
-
-    Args:
-        images: How many the training set, the held-out patients and each test set have.
-    """
+    """What a model was trained on, how, and with how many images of each set, without the machine's own paths."""
     fit = asdict(config.fit)
     return {
         "run": config.name,

@@ -30,7 +30,7 @@ from bomd.models.blocks import predict_blocks
 from bomd.networks.architectures import describe, make
 from bomd.networks.backbone import Network
 from bomd.networks.device import make_fabric
-from bomd.networks.weights import portable
+from bomd.networks.weights import load_strictly, portable
 from bomd.runs import run_of_audit
 from bomd.tables import LabelTable
 
@@ -260,25 +260,11 @@ def _open_network(directory: Path, number: int, description: Mapping[str, Any]) 
     except Exception as error:  # an architecture's arguments may be anything
         reason = str(error).partition("\n")[0]
         raise InputError(f"Cannot open {directory}: no such {architecture['name']!r} network: {reason}.") from error
-    if (problem := _misfit(network.state_dict(), weights)) is not None:
-        raise InputError(f"Cannot read {path}: {problem}.")
-    network.load_state_dict(weights, strict=True)
+    load_strictly(network, weights, str(path), head=None, rename=str)
+    for name, tensor in weights.items():
+        if not tensor.isfinite().all():
+            raise InputError(f"Cannot read {path}: tensor {name!r} is not finite.")
     return network
-
-
-def _misfit(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str | None:
-    """What keeps these weights from being those of a network, if anything does."""
-    if expected.keys() != weights.keys():
-        name = min(expected.keys() ^ weights.keys())
-        return f"tensor {name!r} is {'missing' if name in expected else 'not part of this network'}"
-    for name, tensor in sorted(weights.items()):
-        if tensor.shape != expected[name].shape:
-            return f"tensor {name!r} has shape {tuple(tensor.shape)}, expected {tuple(expected[name].shape)}"
-        if tensor.is_floating_point() != expected[name].is_floating_point():
-            return f"tensor {name!r} is of type {tensor.dtype}, expected {expected[name].dtype}"
-        if tensor.is_floating_point() and not tensor.isfinite().all():
-            return f"tensor {name!r} is not finite"
-    return None
 
 
 def _checked(description: Any, directory: Path) -> dict[str, Any]:

@@ -39,11 +39,7 @@ def own_settings(fit: FitSettings, images: int) -> FitSettings:
 
 
 def learn_own(fit_settings: FitSettings, images: Images, fabric: Device, stages: Stages, seed: int) -> Path:
-    """The folder of the trunk that these images taught, learnt now if it is not there yet.
-
-    Args:
-        fit_settings: Of the classifier; its backbone and weights are what this start is put on top of.
-    """
+    """The folder of the trunk that these images taught on top of a classifier's, learnt now if it is not there yet."""
     if len(images) < FEWEST:
         raise InputError(f'Weights "self" compare images with each other: {len(images)} are too few, use "none".')
     settings = own_settings(fit_settings, len(images))

@@ -35,11 +35,7 @@ def parts(weights: str) -> tuple[Literal["none", "imagenet"], tuple[str, ...]]:
 
 
 def check_known(weights: str, what: str = "fit.weights") -> None:
-    """Refuse a word that is neither the name of a start nor a place.
-
-    Args:
-        what: Where it was given, in words.
-    """
+    """Refuse a word that is neither the name of a start nor a place; `what` is where it was given, in words."""
     place = "/" in weights or "\\" in weights or bool(Path(weights).suffix) or Path(weights).exists()
     if weights not in BASES and not is_made(weights) and not place:
         raise _unknown(weights, what)
