@@ -6,15 +6,15 @@ so that null stands for it.
 
 from __future__ import annotations
 
-import functools
 import math
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from types import NoneType
 from typing import Any, TypeVar
 
 from bomd.errors import InputError
+from bomd.typed import parameters
 
 T = TypeVar("T")
 
@@ -71,13 +71,12 @@ def _read(value: Any, hint: Any, where: str) -> Any:
 
 
 def _read_dataclass(value: Any, kind: Any, where: str) -> Any:
-    table, hints = _fitting(value, dict, where), _hints(kind)
-    for item in fields(kind):
-        if item.name not in table and item.default is MISSING and item.default_factory is MISSING:
-            raise _Misfit(f"{where or 'it'} has no {item.name!r}")
-    return kind(
-        **{name: _read(table[name], hint, _inside(where, name)) for name, hint in hints.items() if name in table}
-    )
+    table, known = _fitting(value, dict, where), parameters(kind)
+    for name, (_, needed) in known.items():
+        if needed and name not in table:
+            raise _Misfit(f"{where or 'it'} has no {name!r}")
+    there = {name: hint for name, (hint, _) in known.items() if name in table}
+    return kind(**{name: _read(table[name], hint, _inside(where, name)) for name, hint in there.items()})
 
 
 def _fitting(value: Any, kinds: Any, where: str) -> Any:
@@ -89,11 +88,6 @@ def _fitting(value: Any, kinds: Any, where: str) -> Any:
 
 def _inside(where: str, name: object) -> str:
     return f"{where}.{name}" if where else str(name)
-
-
-@functools.cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
 
 
 def _plain(value: Any) -> Any:

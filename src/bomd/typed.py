@@ -23,9 +23,9 @@ def arguments(function: Callable[..., Any], given: Mapping[str, Any], where: str
     the only place where they are declared. What a partial function has bound already cannot be set.
     """
     plain, bound = (function.func, function.keywords) if isinstance(function, functools.partial) else (function, {})
-    parameters = {name: known for name, known in _parameters(plain).items() if name not in bound}
-    _check_names(given, parameters, where)
-    return {name: convert(value, parameters[name][0], f"{where}.{name}") for name, value in given.items()}
+    known = {name: one for name, one in parameters(plain).items() if name not in bound}
+    _check_names(given, known, where)
+    return {name: convert(value, known[name][0], f"{where}.{name}") for name, value in given.items()}
 
 
 def check_keywords(called: str, given: Collection[str], *functions: Callable[..., Any]) -> None:
@@ -103,9 +103,9 @@ def _convert_union(value: Any, choices: tuple[Any, ...], where: str) -> Any:
 def _convert_dataclass(value: Any, hint: Any, where: str) -> Any:
     if isinstance(value, hint):
         return value
-    given, parameters = table(value, where), _parameters(hint)
-    _check_names(given, parameters, where)
-    return hint(**{name: convert(item, parameters[name][0], f"{where}: {name}") for name, item in given.items()})
+    given, known = table(value, where), parameters(hint)
+    _check_names(given, known, where)
+    return hint(**{name: convert(item, known[name][0], f"{where}: {name}") for name, item in given.items()})
 
 
 def _convert_sequence(value: Any, origin: Any, inner: tuple[Any, ...], where: str) -> Any:
@@ -121,18 +121,18 @@ def _convert_sequence(value: Any, origin: Any, inner: tuple[Any, ...], where: st
     return items if origin is list else tuple(items)
 
 
-def _check_names(given: Mapping[str, Any], parameters: Mapping[str, tuple[Any, bool]], where: str) -> None:
+def _check_names(given: Mapping[str, Any], known: Mapping[str, tuple[Any, bool]], where: str) -> None:
     for name in given:
-        if name not in parameters:
-            raise InputError(f"{where}: unknown key {name!r}.{nearest(name, parameters)}")
-    for name, (_, needed) in parameters.items():
+        if name not in known:
+            raise InputError(f"{where}: unknown key {name!r}.{nearest(name, known)}")
+    for name, (_, needed) in known.items():
         if needed and name not in given:
             raise InputError(f"{where}: {name!r} is needed.")
 
 
 @functools.cache
-def _parameters(function: Callable[..., Any]) -> dict[str, tuple[Any, bool]]:
+def parameters(function: Callable[..., Any]) -> dict[str, tuple[Any, bool]]:
     """Each parameter's type, and whether it is needed; that takes most of the time of planning hundreds of runs."""
     hints = typing.get_type_hints(function.__init__ if inspect.isclass(function) else function)
-    parameters = inspect.signature(function).parameters
-    return {name: (hints.get(name, Any), one.default is one.empty) for name, one in parameters.items()}
+    found = inspect.signature(function).parameters
+    return {name: (hints.get(name, Any), one.default is one.empty) for name, one in found.items()}

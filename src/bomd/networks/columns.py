@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -65,8 +65,7 @@ def statistics(
 ) -> Norm:
     """Mean and variance of each column of a (P, C) matrix, or of the rows of all processes that share a batch."""
     count = len(matrix) if together is None else together.rows(len(matrix))
-    kernels = _kernels(matrix)
-    if kernels is not None:
+    if (kernels := _kernels(matrix)) is not None:
         return Norm(kernels.statistics(matrix, weight, bias, together, eps), count)
     exact = matrix if matrix.dtype == torch.float64 else matrix.float()
     variance, mean = torch.var_mean(exact, dim=0, correction=0)
@@ -84,8 +83,7 @@ def scale(matrix: Tensor, factor: Tensor, shift: Tensor, *, relu: bool = False, 
     """(P, C) matrix * factor + shift per column, cut off below zero if asked; written to `out` if that is given."""
     if out is None:
         out = torch.empty(matrix.shape, dtype=matrix.dtype, device=matrix.device)
-    kernels = _kernels(matrix)
-    if kernels is not None:
+    if (kernels := _kernels(matrix)) is not None:
         kernels.scale(matrix, factor, shift, relu, out)
         return out
     moved = matrix * factor + shift
@@ -98,10 +96,8 @@ def scale_and_average(matrix: Tensor, factor: Tensor, shift: Tensor, shape: tupl
     Args:
         shape: Batch, height and width that the rows of the matrix run over; an odd last line is left out.
     """
-    kernels = _kernels(matrix)
-    if kernels is not None:
-        fast: Tensor = kernels.scale_and_average(matrix, factor, shift, shape)
-        return fast
+    if (kernels := _kernels(matrix)) is not None:
+        return cast(Tensor, kernels.scale_and_average(matrix, factor, shift, shape))
     moved = torch.relu(matrix * factor + shift).to(matrix.dtype)
     return rows_of(F.avg_pool2d(maps_of(moved, shape), 2))
 
@@ -126,10 +122,10 @@ def back_through_scale(
     Returns:
         The gradients of factor and shift.
     """
-    kernels = _kernels(matrix)
-    if kernels is not None:
-        fast: tuple[Tensor, Tensor] = kernels.back_through_scale(gradient, matrix, factor, shift, into, add, averaged)
-        return fast
+    if (kernels := _kernels(matrix)) is not None:
+        return cast(
+            tuple[Tensor, Tensor], kernels.back_through_scale(gradient, matrix, factor, shift, into, add, averaged)
+        )
     if averaged is not None:
         batch, height, width = averaged
         coarse = maps_of(gradient, (batch, height // 2, width // 2)) / 4
@@ -162,12 +158,9 @@ def back_through_norm(
     Returns:
         (P, C) gradient of the input, and those of weight and bias in this process.
     """
-    kernels = _kernels(matrix)
-    if kernels is not None:
-        fast: tuple[Tensor, Tensor, Tensor] = kernels.back_through_norm(
-            gradient, matrix, norm, weight, bias, normalised, together
-        )
-        return fast
+    if (kernels := _kernels(matrix)) is not None:
+        found = kernels.back_through_norm(gradient, matrix, norm, weight, bias, normalised, together)
+        return cast(tuple[Tensor, Tensor, Tensor], found)
     mean, _, inverse = norm.table[:3]
     normal = matrix if normalised else (matrix - mean) * inverse
     passed = gradient if weight is None or bias is None else gradient * (normal * weight + bias > 0)
@@ -182,10 +175,8 @@ def scale_and_take_largest(
     matrix: Tensor, factor: Tensor, shift: Tensor, shape: tuple[int, int, int]
 ) -> tuple[Tensor, Tensor]:
     """relu(matrix * factor + shift), then the largest of 3 x 3 pixels around every second one; and which it was."""
-    kernels = _kernels(matrix)
-    if kernels is not None:
-        fast: tuple[Tensor, Tensor] = kernels.scale_and_take_largest(matrix, factor, shift, shape)
-        return fast
+    if (kernels := _kernels(matrix)) is not None:
+        return cast(tuple[Tensor, Tensor], kernels.scale_and_take_largest(matrix, factor, shift, shape))
     moved = torch.relu(matrix * factor + shift).to(matrix.dtype)
     largest, winners = F.max_pool2d(maps_of(moved, shape), 3, stride=2, padding=1, return_indices=True)
     return rows_of(largest), rows_of(winners)
@@ -193,10 +184,8 @@ def scale_and_take_largest(
 
 def back_to_largest(gradient: Tensor, winners: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """(P, C) gradient before `scale_and_take_largest` took the largest, zero for all others."""
-    kernels = _kernels(gradient)
-    if kernels is not None:
-        fast: Tensor = kernels.back_to_largest(gradient, winners, shape)
-        return fast
+    if (kernels := _kernels(gradient)) is not None:
+        return cast(Tensor, kernels.back_to_largest(gradient, winners, shape))
     batch, height, width = shape
     half = (batch, (height + 1) // 2, (width + 1) // 2)
     given, where = (maps_of(part, half).flatten(2) for part in (gradient, winners))
