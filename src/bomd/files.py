@@ -241,11 +241,7 @@ def write_array(path: Path, values: NDArray[Any]) -> None:
 
 
 def read_array(path: Path, *, mapped: bool = False) -> NDArray[Any]:
-    """One array of a `.npy` file; nothing is ever unpickled.
-
-    Args:
-        mapped: Leave it on disk and read what is used.
-    """
+    """One array of a `.npy` file, left on disk if it is only to be mapped; nothing is ever unpickled."""
     try:
         array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
     except Exception as error:  # numpy raises many kinds for a damaged file, also SyntaxError and MemoryError

@@ -241,14 +241,10 @@ def hold(directory: Path) -> Iterator[Stage]:
 
 @dataclass(frozen=True)
 class Stages:
-    """All stages below one root; any number of processes may share it.
-
-    Attributes:
-        by: The modules whose code computes a stage that does not say so itself, such as the method's own.
-    """
+    """All stages below one root; any number of processes may share it."""
 
     root: Path
-    by: tuple[str, ...] = ()
+    by: tuple[str, ...] = ()  # modules whose code computes a stage that does not say so itself, as the method's own
 
     def directory(self, name: str, *inputs: Any) -> Path:
         """Where the stage that these inputs determine is kept."""
@@ -257,9 +253,7 @@ class Stages:
     def enter(self, name: str, *inputs: Any, by: tuple[str, ...] | None = None) -> AbstractContextManager[Stage]:
         """Hold the stage that these inputs determine; a second process waits until it is finished.
 
-        Args:
-            inputs: All that its result depends on beside the code.
-            by: The modules that compute it, where several methods share it.
+        Its result depends on these alone, and on the code: `by` names its modules where several methods share it.
         """
         return hold(self.directory(name, code_of(*(self.by if by is None else by)), *inputs))
 

@@ -33,23 +33,14 @@ class Predict(Protocol):
 
 @dataclass(frozen=True)
 class Batch:
-    """What a training step sees.
+    """What a training step sees; of several processes each has the pixels and motions of its share."""
 
-    Attributes:
-        index: (B) rows of the training table, for methods that remember each image.
-        targets: (B, C) what to learn.
-        pixels: (B, H, W) uint8 as stored, or (B, H, W, 3) in colour; of several processes each has its share.
-        channels: Of the images that networks expect.
-        motions: How to augment each view, as many as the learner's `views`; None leaves images as they are.
-        gathers: Whether a view has the images of all processes, where each has the pixels and motions of its share.
-    """
-
-    index: Tensor
-    targets: Tensor
-    pixels: Tensor
-    channels: int
-    motions: Sequence[Motion] | None = None
-    gathers: bool = False
+    index: Tensor  # (B) rows of the training table, for methods that remember each image
+    targets: Tensor  # (B, C) what to learn
+    pixels: Tensor  # (B, H, W) uint8 as stored, or (B, H, W, 3) in colour
+    channels: int  # of the images that networks expect
+    motions: Sequence[Motion] | None = None  # how to augment each of the learner's `views`; None leaves images alone
+    gathers: bool = False  # whether a view has the images of all processes
     _given: list[int] = field(default_factory=lambda: [0], repr=False)
 
     def view(self) -> Tensor:

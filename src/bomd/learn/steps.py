@@ -30,19 +30,12 @@ AHEAD = 16  # steps that the host may run ahead of the GPU in each of two blocks
 
 @dataclass(frozen=True)
 class Epoch:
-    """What the steps of an epoch go through.
+    """What the steps of an epoch go through."""
 
-    Attributes:
-        order: (steps * B) rows of the training table.
-        motions: The augmentation of each view, a motion per entry of `order`; None for none.
-        rates: The learning rate of each step.
-        phase: Steps of the same phase may be replayed from one recording.
-    """
-
-    order: Tensor
-    motions: list[Motion] | None
-    rates: list[float]
-    phase: object
+    order: Tensor  # (steps * B) rows of the training table
+    motions: list[Motion] | None  # the augmentation of each view, for every entry of `order`
+    rates: list[float]  # the learning rate of each step
+    phase: object  # steps of the same one may be replayed from one recording
 
 
 class Steps:

@@ -45,29 +45,17 @@ RESIZING = "stretch-bilinear-antialiased"
 
 @dataclass(frozen=True)
 class Model:
-    """Networks with what is needed to use them on a new image.
+    """Networks with what is needed to use them on a new image."""
 
-    Attributes:
-        networks: Whose probabilities are averaged.
-        classes: C names, in the order of the outputs.
-        size: Side of the square that images are resized to.
-        thresholds: For each class, from which probability on it is called; None where that is not known.
-        metrics: For each set of images, the mean AUC with its interval, as `Classification.brief` has it.
-        facts: What it was trained on, and how.
-        colour: Whether it sees images in colour.
-        converts: Whether it sees images in grey that were in colour when it learnt from them, too.
-        exclusive: Whether an image has one class and no other, so that probabilities add up to 1.
-    """
-
-    networks: tuple[Network, ...]
-    classes: tuple[str, ...]
-    size: int
-    thresholds: Mapping[str, float | None] = field(default_factory=dict)
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    colour: bool = False
-    converts: bool = False
-    exclusive: bool = False
+    networks: tuple[Network, ...]  # whose probabilities are averaged
+    classes: tuple[str, ...]  # in the order of the outputs
+    size: int  # side of the square that images are resized to
+    thresholds: Mapping[str, float | None] = field(default_factory=dict)  # from which a class is called, where known
+    metrics: Mapping[str, Any] = field(default_factory=dict)  # `Classification.brief` for each set of images
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what it was trained on, and how
+    colour: bool = False  # whether it sees images in colour
+    converts: bool = False  # whether it learnt from images in colour that were converted to grey
+    exclusive: bool = False  # whether an image has one class and no other, so that probabilities add up to 1
     _single: list[Recorded] = field(default_factory=list, repr=False, compare=False)
 
     def __repr__(self) -> str:

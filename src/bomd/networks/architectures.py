@@ -263,26 +263,18 @@ class PairedTrunk(nn.Module):
 
 
 class CorrectingHead(nn.Module):
-    """A frozen classifier's last layer, and how likely its verdict on each class is right for this image.
+    """A frozen classifier's last layer, and how likely its verdict on each class is right for this image."""
 
-    Attributes:
-        classifier: F features of the frozen trunk to C logits.
-        limits: (C) logits above which its verdict is 1.
-        encoder: F features of the learning trunk to two numbers per class.
-        verdicts: (C, 2, 2) what a verdict of 0 or 1 adds to these; at first, trust in it.
-        decoder: The same features to a guess of the verdicts; only training needs it, and `samples`.
-        samples: (C, 2) what a drawn latent adds to that guess.
-    """
+    limits: Tensor  # (C) logits above which a verdict is 1
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.classifier = nn.Linear(inputs, outputs).requires_grad_(False)
-        self.limits: Tensor
+        self.classifier = nn.Linear(inputs, outputs).requires_grad_(False)  # of the frozen trunk's features
         self.register_buffer("limits", torch.zeros(outputs))
-        self.encoder = nn.Linear(inputs, 2 * outputs)
-        self.verdicts = nn.Parameter(4 * torch.eye(2).expand(outputs, 2, 2) - 2)
-        self.decoder = nn.Linear(inputs, outputs)
-        self.samples = nn.Parameter(torch.zeros(outputs, 2))
+        self.encoder = nn.Linear(inputs, 2 * outputs)  # the learning trunk's features to two numbers per class
+        self.verdicts = nn.Parameter(4 * torch.eye(2).expand(outputs, 2, 2) - 2)  # added to these; at first, trust
+        self.decoder = nn.Linear(inputs, outputs)  # the same features to a guess of the verdicts, in training
+        self.samples = nn.Parameter(torch.zeros(outputs, 2))  # what a drawn latent adds to that guess
 
     def concentrations(self, features: Tensor) -> Tensor:
         """(B, C, 2, 2) of (B, F) features of the learning trunk: for each verdict, of the label's two states."""

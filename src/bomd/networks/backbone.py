@@ -23,24 +23,17 @@ from bomd.networks.whole_norm import normalise_together
 
 
 class Network(nn.Module):
-    """A trunk that turns images into features, and a head that turns features into outputs.
-
-    Attributes:
-        name: its key in `BACKBONES`, or "hf:" or "timm:" and the name of a model of other people.
-        channels: image channels it expects, 1 or 3.
-        feature_size: F, the length of a feature vector.
-        head: the linear layer from F features to the outputs.
-        shown: images that went through it so far.
-        frozen: whether the trunk stays as it came, in training too.
-        batch: images of the batch of which `features` is given this process's share; 0 where it is given all.
-    """
+    """A trunk that turns images into features, and a head that turns features into outputs."""
 
     def __init__(self, name: str, trunk: nn.Module, channels: int, feature_size: int, outputs: int) -> None:
         super().__init__()
-        self.name, self.channels, self.feature_size = name, channels, feature_size
+        self.name = name  # its key in `BACKBONES`, or "hf:" or "timm:" and the name of a model of other people
+        self.channels, self.feature_size = channels, feature_size  # 1 or 3 of an image, and F
         self.trunk = trunk
         self.head: nn.Module = nn.Linear(feature_size, outputs)
-        self.shown, self.frozen, self.batch = 0, False, 0
+        self.shown = 0  # images that went through it so far
+        self.frozen = False  # whether the trunk stays as it came, in training too
+        self.batch = 0  # images of the batch of which `features` is given this process's share; 0: it is given all
         self._together = spread.Together()
         self._precision: Callable[[], AbstractContextManager[Any]] = nullcontext
 
@@ -99,20 +92,13 @@ class Network(nn.Module):
 
 @dataclass(frozen=True)
 class Backbone:
-    """How to make one kind of trunk.
+    """How to make one kind of trunk."""
 
-    Attributes:
-        trunk: makes it, with random weights.
-        feature_size: F, the length of its feature vector.
-        load: fills it with pretrained weights, `"imagenet"` or a file; None where none exist.
-        in_colour: the same trunk for three channels, where it has one; by its name in `BACKBONES`.
-    """
-
-    trunk: Callable[[], nn.Module]
+    trunk: Callable[[], nn.Module]  # makes it, with random weights
     channels: int
-    feature_size: int
-    load: Callable[[nn.Module, str | Path], None] | None = None
-    in_colour: str | None = None
+    feature_size: int  # F, the length of its feature vector
+    load: Callable[[nn.Module, str | Path], None] | None = None  # fills it with weights, "imagenet" or a file
+    in_colour: str | None = None  # the same trunk for three channels, by its name in `BACKBONES`
 
 
 class Residual(nn.Module):

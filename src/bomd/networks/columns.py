@@ -24,12 +24,10 @@ EPS = 1e-5  # of every batch norm
 
 @dataclass(frozen=True)
 class Norm:
-    """How columns are normalised.
+    """How columns are normalised, by the statistics of `count` rows.
 
-    Attributes:
-        table: (5, C) mean, biased variance, one over the deviation; then the factor and the shift that take a column
-            to its normal form, with weight and bias if there are any.
-        count: Rows that the statistics come from.
+    The (5, C) table has mean, biased variance, one over the deviation; then the factor and the shift that take a column
+    to its normal form, with weight and bias if there are any.
     """
 
     table: Tensor

@@ -43,15 +43,10 @@ _TIMED = 16  # phantoms that the time is guessed from
 
 @dataclass(frozen=True)
 class Start:
-    """A start that is there.
+    """A start that is there."""
 
-    Attributes:
-        folder: The model folder, which `fit.weights` takes.
-        facts: Plan, seconds, and the mean AUC on other patients of each hospital.
-    """
-
-    folder: Path
-    facts: dict[str, Any]
+    folder: Path  # the model folder, which `fit.weights` takes
+    facts: dict[str, Any]  # plan, seconds, and the mean AUC on other patients of each hospital
 
     def note(self) -> str:
         """One line about where a network comes from."""
