@@ -13,10 +13,11 @@ import shutil
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from bomd import processes, progress
 from bomd.config import Config, FitSettings, ImageSettings
@@ -29,7 +30,7 @@ from bomd.files import make_private, write_json, writing
 from bomd.learn.engine import derive, fit, predict
 from bomd.measure.metrics import classification
 from bomd.models import card, model
-from bomd.networks.backbone import Network, build
+from bomd.networks.backbone import build
 from bomd.networks.device import Device
 from bomd.pretrain.plan import Plan
 from bomd.pretrain.teach import PhantomLearner, lessons, patients
@@ -135,14 +136,10 @@ def _make(plan: Plan, fabric: Device, stage: Stage) -> None:
             train={"dataset": "phantom", "hospitals": list(plan.hospitals), "learnt": ["labels", *plan.targets]},
             fit=settings,
         )
-        model.save(
-            stage.directory / "model",
-            [_for_labels(networks[0], plan)],
-            NIH,
-            plan.size,
-            metrics=results,
-            **card.facts_of(config, {"train": len(train), **dict.fromkeys(results, len(test) // len(results))}),
-        )
+        head = cast(nn.Linear, networks[0].head)
+        head.weight, head.bias = (nn.Parameter(part[: len(NIH)]) for part in (head.weight, head.bias))  # labels alone
+        facts = card.facts_of(config, {"train": len(train), **dict.fromkeys(results, len(test) // len(results))})
+        model.save(stage.directory / "model", networks, NIH, plan.size, metrics=results, **facts)
         write_json(stage.directory / "history.json", history)
         (stage.directory / "checkpoint.pt").unlink(missing_ok=True)
         shutil.rmtree(pictures, ignore_errors=True)  # they can be drawn again
@@ -191,12 +188,3 @@ def _draw(table: LabelTable, directory: Path, plan: Plan, fabric: Device) -> Ima
         return phantom.render(ids, size, device=fabric.device).cpu().numpy()
 
     return Images(pack(table, directory, plan.size, render=render), table.ids, fabric.device, fabric.resident())
-
-
-def _for_labels(network: Network, plan: Plan) -> Network:
-    """The same network with the outputs for labels alone."""
-    whole = network.state_dict()
-    weights = {name: value[: len(NIH)] if name.startswith("head.") else value for name, value in whole.items()}
-    plain = build(plan.backbone, len(NIH), seed=0).to(network.head_type)
-    plain.load_state_dict({name: value.cpu() for name, value in weights.items()})
-    return plain.eval()
