@@ -70,8 +70,7 @@ def run(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Use this seed instead of the recipe's.")] = None,
     labels: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Learn from these labels, such as those that `decisions` wrote."),
+        Path | None, typer.Option(metavar="FILE", help="Learn from these labels, such as those that `decisions` wrote.")
     ] = None,
     loggers: Annotated[
         list[str] | None,
@@ -105,9 +104,7 @@ def run(
         _print_results([done], report.write_report([done], done.directory / "report.html"))
 
 
-def methods(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one in full.")] = None,
-) -> None:
+def methods(name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one in full.")] = None) -> None:
     """List the methods with what they do, the paper, the cost as a factor of plain training, and their settings.
 
     A setting is given as `--set NAME.KEY=VALUE`, or in the table `[NAME]` of a recipe.

@@ -14,8 +14,7 @@ def convert(
     source: Annotated[Path, typer.Argument(help="A finished run, a label file, or what another tool has exported.")],
     output: Annotated[Path, shared.output("The file to write; for fiftyone a folder.")],
     read_as: Annotated[
-        str | None,
-        typer.Option("--from", metavar="FORM", help="What SOURCE is, where its name does not say so."),
+        str | None, typer.Option("--from", metavar="FORM", help="What SOURCE is, where its name does not say so.")
     ] = None,
     write_as: Annotated[
         str | None,

@@ -26,8 +26,7 @@ def reproduce(
     jobs: Jobs = 1,
     root: Annotated[Path, typer.Option("--runs", help="Where runs and their stages are kept.")] = Path("runs"),
     results: Annotated[
-        Path,
-        typer.Option(help="The folder of RECIPE.jsonl.xz, the records, and of reproduced/RECIPE, what is made."),
+        Path, typer.Option(help="The folder of RECIPE.jsonl.xz, the records, and of reproduced/RECIPE, what is made.")
     ] = Path("results"),
     overrides: Annotated[
         list[str] | None, setting("Override a setting of all runs, such as --set train.root=DIR.")

@@ -64,8 +64,7 @@ def decisions(
     run: RunDirectory,
     output: Annotated[Path | None, options.output("Where the reviewed labels go.", "FILE")] = None,
     rates: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also write how often labels are wrong, for `audit --rates`."),
+        Path | None, typer.Option(metavar="FILE", help="Also write how often labels are wrong, for `audit --rates`.")
     ] = None,
     log: Annotated[
         Path | None,
@@ -87,14 +86,17 @@ def decisions(
 
     given, run = run, only_run(run)
     reviewed, path = write_reviewed(run, output)
+    written = [f"Reviewed labels: {path}", f"Who decided what: {details_beside(path)}"]
     if rates is not None:
         from bomd.review.rates import write_rates
 
         write_rates(run, reviewed, rates)
+        written.append(f"Rates by these decisions: {rates}")
     if log is not None:
         from bomd.review.sign_off import write_log
 
         entries, page = write_log(run, reviewed, log)
+        written.append(f"Change log: {log}, {len(entries)} lines; to sign: {page}")
     found = agreement(current(read_events(run / FILE, reviewed.labels.classes)), reviewed.labels.classes)
     judged = int((reviewed.reviewers > 0).sum())
     print(f"{judged} of {len(reviewed.labels)} images are reviewed; {reviewed.split.sum()} labels are unresolved.")
@@ -104,12 +106,7 @@ def decisions(
         kappa = found["overall"]["kappa"]
         value = "not defined, since all judgements are the same" if kappa is None else f"{kappa:.2f}"
         print(f"{found['measure']}'s kappa over {_images(found['shared'])} that several people judged: {value}")
-    say(f"Reviewed labels: {path}")
-    say(f"Who decided what: {details_beside(path)}")
-    if rates is not None:
-        say(f"Rates by these decisions: {rates}")
-    if log is not None:
-        say(f"Change log: {log}, {len(entries)} lines; to sign: {page}")
+    say("\n".join(written))
     if judged:
         say(f"Next, a classifier that learns from it: {typed('retrain', given)}")
     else:

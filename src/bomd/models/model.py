@@ -35,7 +35,7 @@ from bomd.runs import run_of_audit
 from bomd.tables import LabelTable
 
 FORMAT = 2
-DESCRIPTION = "model.json"
+DESCRIPTION, FILE = "model.json", "network{}.safetensors"
 SIZES = (8, LARGEST_SIZE)  # of the square, in pixels
 MOST_NETWORKS = 64
 # Names of the rules of `bomd.data.images`, to be changed with them: a model that learnt by other rules is not opened.
@@ -155,8 +155,8 @@ def save(
     checksums = {}
     for number, network in enumerate(networks):
         content = tensors.save(portable(network))
-        write_bytes(directory / _weights_file(number), content)
-        checksums[_weights_file(number)] = hashlib.sha256(content).hexdigest()
+        write_bytes(directory / FILE.format(number), content)
+        checksums[FILE.format(number)] = hashlib.sha256(content).hexdigest()
     description = {
         "format": card.ONE_CLASS if exclusive else FORMAT,  # older versions would get the probabilities wrong
         "backbone": networks[0].name,
@@ -218,10 +218,6 @@ def _find(place: Path) -> Path:
     return found[0]
 
 
-def _weights_file(number: int) -> str:
-    return f"network{number}.safetensors"
-
-
 def _preprocessing(channels: int, colour: bool) -> dict[str, Any]:
     """How images become numbers, besides the size; a model that was trained otherwise is not opened."""
     mean, deviation = ([pair[place] for pair in SCALES[channels]] for place in (0, 1))
@@ -231,7 +227,7 @@ def _preprocessing(channels: int, colour: bool) -> dict[str, Any]:
 
 def _open_network(directory: Path, number: int, description: Mapping[str, Any]) -> Network:
     """One network with its weights; every tensor must be there, of the right shape and finite."""
-    path, architecture = directory / _weights_file(number), description["architecture"]
+    path, architecture = directory / FILE.format(number), description["architecture"]
     try:
         content = path.read_bytes()
         weights = tensors.load(content)

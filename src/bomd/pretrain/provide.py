@@ -23,16 +23,12 @@ from bomd.learn.engine import derive, fit
 from bomd.methods.fitted import own_settings
 from bomd.networks.backbone import BACKBONES
 from bomd.networks.device import Device
-from bomd.networks.weights import BASES, MADE, WEIGHTS, is_made, portable
+from bomd.networks.weights import BASES, WEIGHTS, is_made, portable
 from bomd.pretrain.make import make
 from bomd.pretrain.plan import NO_IMAGENET, usual
 from bomd.runs import Stages
 
-NAMES = tuple(
-    "+".join(part for part in (base, *steps) if part)
-    for base in ("", "imagenet")
-    for steps in (("phantom",), ("self",), ("phantom", "self"))
-)
+STEPS = ("phantom", "self", "phantom+self")
 PRESENTED = 100_000  # images of one's own that are shown in all, a few more or less often for sets of any size
 FEWEST = 8  # of them: views have to be told from those of others
 
@@ -41,7 +37,7 @@ def parts(weights: str) -> tuple[Literal["none", "imagenet"], tuple[str, ...]]:
     """What a start is put on top of, and what is learnt from then on: "phantom", "self", or both in this order."""
     found = weights.split("+")
     base = found.pop(0) if found[0] in BASES else "none"
-    if tuple(found) not in ((MADE[0],), (MADE[1],), MADE):
+    if "+".join(found) not in STEPS:
         raise _unknown(weights, "fit.weights")
     return cast(Literal["none", "imagenet"], base), tuple(found)
 
@@ -54,7 +50,8 @@ def check_known(weights: str, what: str = "fit.weights") -> None:
 
 
 def _unknown(weights: str, what: str) -> InputError:
-    return InputError(f"{what} is {weights!r}: use none, imagenet, {', '.join(NAMES)}, a folder or a file.")
+    names = ", ".join([*STEPS, *(f"imagenet+{steps}" for steps in STEPS)])
+    return InputError(f"{what} is {weights!r}: use none, imagenet, {names}, a folder or a file.")
 
 
 def beneath(fit: FitSettings) -> FitSettings:
