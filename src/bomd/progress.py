@@ -114,12 +114,10 @@ class _Lines:
         self.note = note or self.note
         if now - self.said >= EVERY and self.done < self.total:
             self.said = now
-            say(f"{self.what}: {self.done:,} of {self.total:,} after {_words(now - self.began)}{self._left(now)}")
-
-    def _left(self, now: float) -> str:
-        fresh = self.done - self.before
-        left = f", about {_words((now - self.began) * (self.total - self.done) / fresh)} left" if fresh else ""
-        return left + (f", {self.note}" if self.note else "")
+            spent, fresh = now - self.began, self.done - self.before
+            left = f", about {_words(spent * (self.total - self.done) / fresh)} left" if fresh else ""
+            note = f", {self.note}" if self.note else ""
+            say(f"{self.what}: {self.done:,} of {self.total:,} after {_words(spent)}{left}{note}")
 
 
 def _words(seconds: float) -> str:

@@ -133,6 +133,7 @@ def _check_names(given: Mapping[str, Any], known: Mapping[str, tuple[Any, bool]]
 @functools.cache
 def parameters(function: Callable[..., Any]) -> dict[str, tuple[Any, bool]]:
     """Each parameter's type, and whether it is needed; that takes most of the time of planning hundreds of runs."""
-    hints = typing.get_type_hints(function.__init__ if inspect.isclass(function) else function)
+    own = inspect.isclass(function) and not is_dataclass(function)  # its fields may be inherited from elsewhere
+    hints = typing.get_type_hints(function.__init__ if own else function)
     found = inspect.signature(function).parameters
     return {name: (hints.get(name, Any), one.default is one.empty) for name, one in found.items()}

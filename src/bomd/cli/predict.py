@@ -188,9 +188,7 @@ def _note_on_colour(model: Model, files: Sequence[str], grey: bool) -> str | Non
 
     if grey and model.colour:
         raise InputError("--grey: this model learnt from images in colour, so there is nothing to convert.")
-    if grey or model.converts:
-        return None
-    return check_fits(files, colour=model.colour)
+    return None if grey or model.converts else check_fits(files, colour=model.colour)
 
 
 def _find(places: Sequence[Path]) -> tuple[list[str], list[str], dict[str, str]]:

@@ -66,11 +66,7 @@ class Model:
 
     @torch.no_grad()
     def probabilities(self, pixels: np.ndarray[Any, np.dtype[np.uint8]] | Tensor) -> Tensor:
-        """(B, C) for square uint8 images, averaged over the networks: (B, size, size), or (B, size, size, 3) in colour.
-
-        Raises:
-            InputError: They are in colour and the model sees grey ones, or the reverse.
-        """
+        """(B, C) of square uint8 images, averaged over networks: (B, size, size), or (B, size, size, 3) in colour."""
         given = torch.as_tensor(pixels).to(self.device)
         if (given.ndim == 4) != self.colour:
             wanted = ", ".join(map(str, shape_of(self.size, self.colour)))

@@ -89,10 +89,9 @@ def scale(matrix: Tensor, factor: Tensor, shift: Tensor, *, relu: bool = False, 
 
 
 def scale_and_average(matrix: Tensor, factor: Tensor, shift: Tensor, shape: tuple[int, int, int]) -> Tensor:
-    """relu(matrix * factor + shift), averaged over squares of 2 x 2 pixels.
+    """relu(matrix * factor + shift), averaged over squares of 2 x 2 pixels; an odd last line is left out.
 
-    Args:
-        shape: Batch, height and width that the rows of the matrix run over; an odd last line is left out.
+    The rows of the matrix run over the shape: batch, height and width.
     """
     if (kernels := _kernels(matrix)) is not None:
         return cast(Tensor, kernels.scale_and_average(matrix, factor, shift, shape))
@@ -110,15 +109,9 @@ def back_through_scale(
     add: bool,
     averaged: tuple[int, int, int] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Differentiate relu(matrix * factor + shift), or `scale_and_average` where `averaged` is its shape.
+    """Gradients of factor and shift through relu(matrix * factor + shift), or `scale_and_average` over a shape.
 
-    Args:
-        gradient: (P, C) of the output.
-        matrix: (P, C) that was scaled.
-        into: (P, C) gradient of `matrix`, overwritten or, with `add`, added to.
-
-    Returns:
-        The gradients of factor and shift.
+    The (P, C) gradient of `matrix` goes `into` what is overwritten or, with `add`, added to.
     """
     if (kernels := _kernels(matrix)) is not None:
         return cast(
@@ -145,16 +138,12 @@ def back_through_norm(
     normalised: bool = False,
     together: Together | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Differentiate a batch norm.
+    """(P, C) gradient of what went into a batch norm, and those of its weight and bias in this process.
 
     Args:
         gradient: (P, C) of what followed it.
         matrix: (P, C) that was normalised or, if `normalised`, what became of it.
         weight: With `bias`, a ReLU followed as well; without, the norm had neither.
-        together: The processes that shared the batch.
-
-    Returns:
-        (P, C) gradient of the input, and those of weight and bias in this process.
     """
     if (kernels := _kernels(matrix)) is not None:
         found = kernels.back_through_norm(gradient, matrix, norm, weight, bias, normalised, together)

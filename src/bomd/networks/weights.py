@@ -98,8 +98,7 @@ def load_strictly(
 ) -> None:
     """Copy every tensor of `state` into `trunk`; the classification layer called `head`, if any, is checked and left.
 
-    Raises:
-        InputError: naming a key that is missing, unexpected, given twice or of the wrong shape.
+    Errors name a key that is missing, unexpected, given twice or of the wrong shape.
     """
     wanted = trunk.state_dict()
     given: dict[str, Tensor] = {}
