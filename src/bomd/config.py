@@ -117,9 +117,7 @@ def load(path: Path, methods: Collection[str], overrides: Sequence[str] = ()) ->
         raise InputError(f"No recipe at {path}.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"Cannot read recipe {path}: {error}.") from error
-    for text in overrides:
-        override(values, text)
-    return parse(values, methods, str(path))
+    return parse(override(values, overrides), methods, str(path))
 
 
 @functools.lru_cache(maxsize=8)
@@ -176,27 +174,21 @@ def _check_ranges(config: Config, where: str) -> None:
             raise InputError(f"{where}: {name} must be at least {lowest}, not {value:g}.")
 
 
-def overridden(texts: Sequence[str] | None) -> dict[str, Any]:
-    """Settings of their own from any number of "key=value"."""
-    values: dict[str, Any] = {}
-    for text in texts or ():
-        override(values, text)
+def override(values: dict[str, Any], texts: Sequence[str]) -> dict[str, Any]:
+    """Nested settings with any number of "key=value" put into them."""
+    for text in texts:
+        key, equals, literal = text.partition("=")
+        if not equals or not key.strip(" ."):
+            raise InputError(f"--set {text!r}: write it as key=value, for example fit.epochs=5.")
+        try:
+            value = tomllib.loads(f"value = {literal}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = literal.strip()
+        *sections, last = re.findall(r"[\w.]+:\w+|[^.]+", key.strip())  # package.module:Class is one name
+        place = values
+        for section in sections:
+            place = place.setdefault(section, {})
+            if not isinstance(place, dict):
+                raise InputError(f"--set {text!r}: {section!r} is a value, not a table.")
+        place[last] = value
     return values
-
-
-def override(values: dict[str, Any], text: str) -> None:
-    """Apply one "key=value" to nested settings."""
-    key, equals, literal = text.partition("=")
-    if not equals or not key.strip(" ."):
-        raise InputError(f"--set {text!r}: write it as key=value, for example fit.epochs=5.")
-    try:
-        value = tomllib.loads(f"value = {literal}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = literal.strip()
-    *sections, last = re.findall(r"[\w.]+:\w+|[^.]+", key.strip())  # package.module:Class is one name
-    place = values
-    for section in sections:
-        place = place.setdefault(section, {})
-        if not isinstance(place, dict):
-            raise InputError(f"--set {text!r}: {section!r} is a value, not a table.")
-    place[last] = value

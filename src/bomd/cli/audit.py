@@ -94,11 +94,11 @@ def audit(
     from bomd.audits.audit import carry_out
     from bomd.audits.plan import plan
     from bomd.audits.show import headline, lines
-    from bomd.config import overridden
+    from bomd.config import override
     from bomd.data.datasets import folder
     from bomd.typed import arguments
 
-    layout = overridden(overrides)
+    layout = override({}, overrides or ())
     for name in ("root", "labels", "images", "split", "seed"):
         if name in layout:
             raise InputError(f"--set {name}: an audit takes all rows; the table and --images say where they are.")

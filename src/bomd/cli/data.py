@@ -150,10 +150,10 @@ def labels(
 
 
 def _choose(name: str, root: Path | None, overrides: Sequence[str] | None) -> Chosen:
-    from bomd.config import overridden
+    from bomd.config import override
     from bomd.data.chosen import choose
 
-    return choose(name, root, overridden(overrides))
+    return choose(name, root, override({}, overrides or ()))
 
 
 def _print_counts(title: str, headings: Sequence[str], rows: Iterable[tuple[str, *tuple[int | str, ...]]]) -> None:

@@ -41,9 +41,9 @@ def convert(
     Given labels stay as they are beside the proposed ones, and what is unknown stays unknown.
     """
     from bomd import exchange
-    from bomd.config import overridden
+    from bomd.config import override
 
-    done = exchange.convert(source, output, read_as, write_as, overridden(options))
+    done = exchange.convert(source, output, read_as, write_as, override({}, options or ()))
     beside = ", proposals" if done.proposed is not None else ""
     beside += f", {int(done.doubts.flagged.sum()):,} flagged" if done.doubts is not None else ""
     print(f"{len(done):,} images, {len(done.given.classes)} classes{beside}: {output}")
