@@ -142,10 +142,7 @@ def predict(
         raise typer.Exit(1)
 
 
-def export(
-    model: ModelPlace,
-    output: Annotated[Path, typer.Argument(help="The .onnx file to write.")],
-) -> None:
+def export(model: ModelPlace, output: Annotated[Path, typer.Argument(help="The .onnx file to write.")]) -> None:
     """Write a trained classifier as one ONNX file, for use without PyTorch.
 
     It takes square images of the model's size, in grey or colour as it has learnt, and gives probabilities; class

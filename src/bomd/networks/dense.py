@@ -162,13 +162,7 @@ class _Block(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        maps: Tensor,
-        average: bool,
-        together: Together | None,
-        scale: Tensor,
-        shift: Tensor,
-        *weights: Tensor,
+        ctx: Any, maps: Tensor, average: bool, together: Together | None, scale: Tensor, shift: Tensor, *weights: Tensor
     ) -> tuple[Tensor | int, ...]:
         shape, inputs, kind = _shape(maps), maps.shape[1], _computing_type(maps)
         layers = _grouped(weights, 6)
