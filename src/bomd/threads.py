@@ -65,15 +65,10 @@ def busy() -> float:
 
 def quota(root: Path, group: str) -> float | None:
     """Cores that a container lets its processes use: the tightest limit of a group below `root` and those around it."""
-    found, folder = [], root / group
-    for place in (folder, *folder.parents):
-        if place.is_relative_to(root):
-            found += _limit(place / "cpu.max")
-    try:  # as older systems write it
-        allowed, period = (int((root / "cpu" / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
-        found += [allowed / period] if allowed > 0 else []
-    except (OSError, ValueError):
-        pass
+    folder, older = root / group, root / "cpu"
+    places = [place for place in (folder, *folder.parents) if place.is_relative_to(root)]
+    found = [limit for place in places for limit in _limit(place / "cpu.max")]
+    found += _limit(older / "cpu.cfs_quota_us", older / "cpu.cfs_period_us")  # as older systems write it
     return min(found, default=None)
 
 
@@ -85,10 +80,10 @@ def _own_group() -> str:
     return next((line[3:].lstrip("/") for line in lines if line.startswith("0::")), "")
 
 
-def _limit(file: Path) -> list[float]:
+def _limit(*files: Path) -> list[float]:
     """Microseconds of processor time in each period, as a number of cores; nothing where there is no limit."""
     try:
-        allowed, period = file.read_text().split()
-        return [] if allowed == "max" else [int(allowed) / int(period)]
-    except (OSError, ValueError):
+        allowed, period = (int(word) for file in files for word in file.read_text().split())
+    except (OSError, ValueError):  # the limit may be the word max
         return []
+    return [allowed / period] if allowed > 0 else []
