@@ -113,7 +113,7 @@ def test_no_file_and_a_damaged_file_are_named(tmp_path: Path) -> None:
         ({"architecture": {"name": "can", "arguments": {"width": -1}}}, "no such 'can' network"),
         ({"architecture": "plain"}, "'architecture' is missing or of the wrong kind"),
         ({"backbone": "resnet"}, "resnet"),
-        ({"classes": ["Mass"], "thresholds": {}}, "'head.weight' has shape (3, 192), expected (1, 192)"),
+        ({"classes": ["Mass"], "thresholds": {}}, "'head.bias' has shape (3,), expected (1,)"),
         ({"classes": ["Mass", "Mass", "Edema"]}, "different names"),
         ({"classes": ["Mass", " ", "Edema"]}, "different names"),
         ({"classes": []}, "different names"),

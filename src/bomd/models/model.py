@@ -226,7 +226,7 @@ def _open_network(directory: Path, number: int, description: Mapping[str, Any]) 
     path, architecture = directory / FILE.format(number), description["architecture"]
     try:
         content = path.read_bytes()
-        weights = tensors.load(content)
+        weights = dict(sorted(tensors.load(content).items()))  # the same of several misfits is named every time
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise InputError(f"Cannot read {path}: {reason}.") from error
