@@ -16,7 +16,7 @@ import pytest
 
 from bomd import runs
 from bomd.data import store
-from bomd.models import model
+from bomd.models import card, model
 from bomd.review import decisions
 from bomd.version import VERSION
 
@@ -53,7 +53,7 @@ def test_the_page_about_versions_says_which_formats_there_are() -> None:
     listed = dict(re.findall(r"^\| [^|]+ \| `([\w.]+)`[^|]* \| (\d+) \|", page, flags=re.MULTILINE))
     known = {"config.json": runs.FORMAT, "model.json": model.FORMAT, decisions.FILE: decisions.FORMAT}
     assert listed == {name: str(number) for name, number in (known | {"store.json": store.FORMAT}).items()}
-    assert f"{model.FIRST_FORMAT} is still opened" in page
+    assert f"{card.ONE_CLASS}, for one class per image" in page
 
 
 def test_source_that_nobody_installed_knows_its_version(tmp_path: Path) -> None:

@@ -92,14 +92,10 @@ class Config:
             name: dict(vars(value)) if is_dataclass(value) else copy.deepcopy(value)
             for name, value in vars(self).items()
         }
-        if not self.rates:
-            values.pop("rates")  # so that runs without them keep their name
-        if self.labels == "auto":
-            values.pop("labels")  # likewise
-        if self.fit.freeze is None:
-            values["fit"].pop("freeze")  # likewise
-        if self.images.mode == "auto":
-            values["images"].pop("mode")  # likewise
+        later = ((values, "rates"), (values, "labels"), (values["fit"], "freeze"), (values["images"], "mode"))
+        for place, name in later:  # unless they are set, so that runs from before there were such settings keep names
+            if place[name] in ({}, "auto", None):
+                place.pop(name)
         return values
 
     @property
@@ -121,9 +117,7 @@ def load(path: Path, methods: Collection[str], overrides: Sequence[str] = ()) ->
         raise InputError(f"No recipe at {path}.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"Cannot read recipe {path}: {error}.") from error
-    for text in overrides:
-        override(values, text)
-    return parse(values, methods, str(path))
+    return parse(override(values, overrides), methods, str(path))
 
 
 @functools.lru_cache(maxsize=8)
@@ -136,8 +130,10 @@ def parse(values: Mapping[str, Any], methods: Collection[str], where: str = "rec
     """Build a checked Config from nested mappings; tables named after a method become its settings."""
     plain = {name: value for name, value in values.items() if name not in methods}
     settings = table(plain.pop("settings", {}), f"{where}: settings")
-    for name in settings:
-        settings[name] = table(settings[name], f"{where}: settings.{name}")
+    for name, own in settings.items():
+        settings[name] = table(own, f"{where}: settings.{name}")
+        if name not in methods:
+            raise InputError(f"{where}: settings for unknown method {name!r}.")
     for name in values:
         if name in methods:
             settings[name] = {**settings.get(name, {}), **table(values[name], f"{where}: {name}")}
@@ -145,9 +141,6 @@ def parse(values: Mapping[str, Any], methods: Collection[str], where: str = "rec
     for name in plain:
         if name not in known:
             raise InputError(f"{where}: unknown key {name!r}.{nearest(name, [*known, *methods])}")
-    unknown = sorted(name for name in settings if name not in methods)
-    if unknown:
-        raise InputError(f"{where}: settings for unknown method {unknown[0]!r}.")
     config: Config = convert({**plain, "settings": settings}, Config, where)
     if config.method not in methods:
         raise InputError(f"{where}: unknown method {config.method!r}.{nearest(config.method, methods)}")
@@ -158,15 +151,14 @@ def parse(values: Mapping[str, Any], methods: Collection[str], where: str = "rec
 def _check_ranges(config: Config, where: str) -> None:
     """Refuse numbers that nothing can be trained with, before anything is spent on them."""
     fit = config.fit
-    if not 0 <= config.validation < 1:
-        raise InputError(f"{where}: validation must be at least 0 and below 1, not {config.validation:g}.")
-    if config.images.size > LARGEST_SIZE:
-        raise InputError(f"{where}: size must be at most {LARGEST_SIZE}, not {config.images.size}.")
-    if not all(0 <= beta < 1 for beta in fit.betas):
-        raise InputError(f"{where}: betas must be at least 0 and below 1, not {', '.join(map(str, fit.betas))}.")
-    if not 0 <= fit.abnormality <= 1:
-        raise InputError(f"{where}: abnormality must lie from 0 to 1, not {fit.abnormality:g}.")
+    for name, share in (("validation", config.validation), *(("betas", beta) for beta in fit.betas)):
+        if not 0 <= share < 1:
+            raise InputError(f"{where}: {name} must be at least 0 and below 1, not {share:g}.")
+    for name, value, highest in (("size", config.images.size, LARGEST_SIZE), ("abnormality", fit.abnormality, 1)):
+        if value > highest:
+            raise InputError(f"{where}: {name} must be at most {highest}, not {value}.")
     smallest = {
+        "abnormality": (fit.abnormality, 0),
         "seed": (config.seed, 0),
         "minimum_positives": (config.minimum_positives, 1),
         "size": (config.images.size, 8),
@@ -182,27 +174,21 @@ def _check_ranges(config: Config, where: str) -> None:
             raise InputError(f"{where}: {name} must be at least {lowest}, not {value:g}.")
 
 
-def overridden(texts: Sequence[str] | None) -> dict[str, Any]:
-    """Settings of their own from any number of "key=value"."""
-    values: dict[str, Any] = {}
-    for text in texts or ():
-        override(values, text)
+def override(values: dict[str, Any], texts: Sequence[str]) -> dict[str, Any]:
+    """Nested settings with any number of "key=value" put into them."""
+    for text in texts:
+        key, equals, literal = text.partition("=")
+        if not equals or not key.strip(" ."):
+            raise InputError(f"--set {text!r}: write it as key=value, for example fit.epochs=5.")
+        try:
+            value = tomllib.loads(f"value = {literal}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = literal.strip()
+        *sections, last = re.findall(r"[\w.]+:\w+|[^.]+", key.strip())  # package.module:Class is one name
+        place = values
+        for section in sections:
+            place = place.setdefault(section, {})
+            if not isinstance(place, dict):
+                raise InputError(f"--set {text!r}: {section!r} is a value, not a table.")
+        place[last] = value
     return values
-
-
-def override(values: dict[str, Any], text: str) -> None:
-    """Apply one "key=value" to nested settings."""
-    key, equals, literal = text.partition("=")
-    if not equals or not key.strip(" ."):
-        raise InputError(f"--set {text!r}: write it as key=value, for example fit.epochs=5.")
-    try:
-        value = tomllib.loads(f"value = {literal}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = literal.strip()
-    *sections, last = re.findall(r"[\w.]+:\w+|[^.]+", key.strip())  # package.module:Class is one name
-    place = values
-    for section in sections:
-        place = place.setdefault(section, {})
-        if not isinstance(place, dict):
-            raise InputError(f"--set {text!r}: {section!r} is a value, not a table.")
-    place[last] = value

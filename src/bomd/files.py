@@ -14,6 +14,7 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,15 @@ PRIVATE = 0o700  # of folders with other people's pictures and labels: their own
 
 
 @contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Where the system refuses to write, one line names the place and the reason."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"Cannot write {path}: {error.strerror or error}.") from error
+
+
+@contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path that takes the place of `path` when the block succeeds.
 
@@ -43,7 +53,7 @@ def replacing(path: Path) -> Iterator[Path]:
     A device or a pipe is never replaced: what the block wrote is copied into it. Missing folders are made, and said.
     """
     path = Path(path)
-    try:
+    with writing(path):
         if is_stream(path):
             with _copied_into(path) as temporary:
                 yield temporary
@@ -51,31 +61,25 @@ def replacing(path: Path) -> Iterator[Path]:
         target = _followed(path)
         _make_parents(target)
         handle, temporary = _open_temporary(target)
-    except OSError as error:
-        raise InputError(f"Cannot write {path}: {error.strerror or error}.") from error
-    try:
-        yield temporary
-        with temporary.open("rb+") as stream:
-            os.fsync(stream.fileno())
-        temporary.chmod(_mode_of(target))
-        temporary.replace(target)
-    except OSError as error:
-        raise InputError(f"Cannot write {path}: {error.strerror or error}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-        os.close(handle)
+        try:
+            yield temporary
+            with temporary.open("rb+") as stream:
+                os.fsync(stream.fileno())
+            temporary.chmod(_mode_of(target))
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+            os.close(handle)
 
 
 def make_private(folder: Path) -> None:
     """Make a folder that its owner alone may look into, with all that is missing above it; one that is there stays."""
-    try:
+    with writing(folder):
         missing = [place for place in (folder, *folder.parents) if not place.exists()]
         for place in reversed(missing):
             place.mkdir(mode=PRIVATE, exist_ok=True)  # another process may be making it, too
         if not folder.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-    except OSError as error:
-        raise InputError(f"Cannot write {folder}: {error.strerror or error}.") from error
 
 
 @contextmanager
@@ -84,12 +88,10 @@ def locked(path: Path) -> Iterator[None]:
     if is_stream(Path(path)):
         raise InputError(f"{path} is a device or a pipe, which nothing can be added to: name a file.")
     target = _followed(Path(path)).absolute()
-    try:
+    with writing(path):
         _make_parents(target)
         lock = _locks.setdefault(target, FileLock(target.with_name(f".{target.name}.lock")))
         lock.acquire()
-    except OSError as error:
-        raise InputError(f"Cannot write {path}: {error.strerror or error}.") from error
     try:
         yield
     finally:
@@ -151,8 +153,7 @@ def _open_temporary(target: Path) -> tuple[int, Path]:
     lets go of the lock when its holder dies. Where another process is writing just now, the name is a new one.
     """
     usual = target.with_name(f".{target.name}.part{target.suffix}")
-    handle = _take(usual)
-    if handle is not None:
+    if (handle := _take(usual)) is not None:
         return handle, usual
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=target.suffix)
     return handle, Path(name)
@@ -180,15 +181,15 @@ def _take(path: Path) -> int | None:
     return None
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write text, compressed where the name ends in .xz or .gz; the same text always gives the same file."""
-    content = text.encode()
-    if path.suffix == ".xz":
-        content = lzma.compress(content, preset=9)
-    elif path.suffix == ".gz":
-        content = gzip.compress(content, mtime=0)
+def write_bytes(path: Path, content: bytes) -> None:
     with replacing(path) as temporary:
         temporary.write_bytes(content)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text, compressed where the name ends in .xz or .gz; the same text always gives the same file."""
+    pack = {".xz": partial(lzma.compress, preset=9), ".gz": partial(gzip.compress, mtime=0)}.get(path.suffix, bytes)
+    write_bytes(path, pack(text.encode()))
 
 
 def read_text(path: Path) -> str:
@@ -240,11 +241,7 @@ def write_array(path: Path, values: NDArray[Any]) -> None:
 
 
 def read_array(path: Path, *, mapped: bool = False) -> NDArray[Any]:
-    """One array of a `.npy` file; nothing is ever unpickled.
-
-    Args:
-        mapped: Leave it on disk and read what is used.
-    """
+    """One array of a `.npy` file, left on disk if it is only to be mapped; nothing is ever unpickled."""
     try:
         array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
     except Exception as error:  # numpy raises many kinds for a damaged file, also SyntaxError and MemoryError

@@ -18,11 +18,7 @@ def names(text: str) -> bool:
 
 
 def find(text: str, what: str) -> Any:
-    """Import what a text names, from what is installed or from the working directory.
-
-    Args:
-        what: A word for errors, such as "method".
-    """
+    """Import what a text names, a "method" or a "logger", from what is installed or from the working directory."""
     _look_here()
     module, _, name = text.partition(":")
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 def joined() -> bool:
@@ -37,25 +38,20 @@ def first() -> bool:
 
 def wait() -> None:
     """Go on when every process has come here."""
-    if count() > 1:
-        import torch.distributed as distributed
-
-        if distributed.is_initialized():
-            distributed.barrier()
+    if (distributed := _group()) is not None:
+        distributed.barrier()
 
 
 def agreed(value: bool) -> bool:
     """What the first process says."""
-    if count() > 1:
-        import torch
-        import torch.distributed as distributed
+    if (distributed := _group()) is None:
+        return value
+    import torch
 
-        if distributed.is_initialized():
-            device = torch.device("cuda", torch.cuda.current_device()) if _on_gpu() else torch.device("cpu")
-            said = torch.tensor([float(value)], device=device)
-            distributed.broadcast(said, 0)
-            return bool(said.item())
-    return value
+    nccl = distributed.get_backend() == "nccl"
+    said = torch.tensor([float(value)], device=torch.cuda.current_device() if nccl else "cpu")
+    distributed.broadcast(said, 0)
+    return bool(said.item())
 
 
 @contextmanager
@@ -68,7 +64,10 @@ def first_before_others() -> Iterator[None]:
         wait()
 
 
-def _on_gpu() -> bool:
+def _group() -> Any:
+    """What joins the processes, where there are several and they have met."""
+    if count() == 1:
+        return None
     import torch.distributed as distributed
 
-    return bool(distributed.get_backend() == "nccl")
+    return distributed if distributed.is_initialized() else None

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 Item = TypeVar("Item")
 
@@ -40,14 +33,13 @@ def disable() -> None:
 @contextmanager
 def shown() -> Iterator[None]:
     """Show progress in this block, for a function that takes long and that people call themselves."""
+    global _console
     before = _console
-    if before is None:
-        enable()
+    _console = before or Console(stderr=True)
     try:
         yield
     finally:
-        if before is None:
-            disable()
+        _console = before
 
 
 def say(text: str) -> None:
@@ -98,10 +90,9 @@ def bar(what: str, total: int) -> Iterator[Callable[..., None]]:
             shown.remove_task(task)
 
 
-def track(items: Sequence[Item] | Iterable[Item], what: str, total: int | None = None) -> Iterator[Item]:
+def track(items: Collection[Item], what: str) -> Iterator[Item]:
     """Iterate while a bar advances by one per item."""
-    count = total if total is not None else len(items)  # type: ignore[arg-type]
-    with bar(what, count) as advance:
+    with bar(what, len(items)) as advance:
         for item in items:
             yield item
             advance()
@@ -123,12 +114,10 @@ class _Lines:
         self.note = note or self.note
         if now - self.said >= EVERY and self.done < self.total:
             self.said = now
-            say(f"{self.what}: {self.done:,} of {self.total:,} after {_words(now - self.began)}{self._left(now)}")
-
-    def _left(self, now: float) -> str:
-        fresh = self.done - self.before
-        left = f", about {_words((now - self.began) * (self.total - self.done) / fresh)} left" if fresh else ""
-        return left + (f", {self.note}" if self.note else "")
+            spent, fresh = now - self.began, self.done - self.before
+            left = f", about {_words(spent * (self.total - self.done) / fresh)} left" if fresh else ""
+            note = f", {self.note}" if self.note else ""
+            say(f"{self.what}: {self.done:,} of {self.total:,} after {_words(spent)}{left}{note}")
 
 
 def _words(seconds: float) -> str:

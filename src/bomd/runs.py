@@ -13,22 +13,23 @@ people are in there, so that the owner alone may look inside.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
-from bomd import processes
+from bomd import processes, progress
 from bomd.config import Config
 from bomd.errors import InputError
 from bomd.files import fingerprint, make_private, read_json, write_json, write_text
@@ -61,10 +62,10 @@ class Run:
     def saved(self) -> dict[str, Any]:
         """What was written when the run was started: format, code, settings and data."""
         saved = _read_table(self.directory / "config.json")
-        if saved.get("format") != FORMAT:
+        if (found := saved.get("format")) != FORMAT:
             raise InputError(
-                f"{self.directory} was written by another version of bomd (format {saved.get('format')}, "
-                f"this one reads {FORMAT}). Move it away and run again."
+                f"{self.directory} was written by another version of bomd (format {found}, this one reads {FORMAT}). "
+                "Move it away and run again."
             )
         return saved
 
@@ -116,13 +117,11 @@ def locate(root: Path, config: Config, data: Data | None = None) -> Run:
     first = Run(root / config.name / method / f"seed{config.seed}-{config.key[:6]}")
     name = first.directory.name
     others = sorted(first.directory.parent.glob(f"{name}-*")) if first.directory.parent.is_dir() else []
-    known = [first, *(Run(place) for place in others)]
+    known = [first, *map(Run, others)]
     if data is None:
         return max((run for run in known if run.finished), key=lambda run: run.asked, default=first)
-    for run in known:
-        if not run.finished or same_data(run.data(), data):
-            return run
-    return Run(first.directory.with_name(f"{name}-{fingerprint(data)[:6]}"))
+    new = Run(first.directory.with_name(f"{name}-{fingerprint(data)[:6]}"))
+    return next((run for run in known if not run.finished or same_data(run.data(), data)), new)
 
 
 def same_data(before: Data | None, now: Data) -> bool:
@@ -173,34 +172,29 @@ def run_of_audit(place: Path) -> Path | None:
 
 def find(places: list[Path]) -> list[Run]:
     """The finished runs in these run directories, or anywhere below these folders."""
-    found = []
+    found: list[Run] = []
     for place in places:
         if not place.exists():
             raise InputError(f"No such run or folder: {place}.")
-        if (place / "config.json").exists():
-            found.append(place)
-        else:
-            found += _latest([file.parent for file in sorted(place.glob("**/result.json"))])
+        below = (Run(file.parent) for file in sorted(place.glob("**/result.json")))
+        found += [Run(place)] if (place / "config.json").exists() else _latest(below)
     if not found:
         raise InputError(f"No finished run in {', '.join(map(str, places))}.")
-    return [Run(directory) for directory in found]
+    return found
 
 
-def _latest(directories: list[Path]) -> list[Path]:
+def _latest(runs: Iterable[Run]) -> list[Run]:
     """Of the runs with the same settings on changed data only the one that was asked for last."""
-    latest: dict[Path, Path] = {}
-    for directory in directories:
-        again = re.fullmatch(r"(seed-?\d+-[0-9a-f]{6})-[0-9a-f]{6}", directory.name)
-        settings = directory if again is None else directory.with_name(again[1])
-        before = latest.get(settings, directory)
-        latest[settings] = max(before, directory, key=lambda place: Run(place).asked)
+    latest: dict[Path, Run] = {}
+    for run in runs:
+        again = re.fullmatch(r"(seed-?\d+-[0-9a-f]{6})-[0-9a-f]{6}", run.directory.name)
+        settings = run.directory if again is None else run.directory.with_name(again[1])
+        latest[settings] = max(latest.get(settings, run), run, key=lambda one: one.asked)
     return list(latest.values())
 
 
 def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
     """Write one JSON object per line, whole."""
-    import json
-
     write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
@@ -226,56 +220,56 @@ class Stage:
         return _read_table(self.directory / "finished.json")
 
 
+@contextmanager
+def hold(directory: Path) -> Iterator[Stage]:
+    """The stage in a directory, for one process at a time, or one group of them; others wait until it is finished."""
+    make_private(directory)
+    lock = FileLock(directory / ".lock")
+    if processes.first():
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            progress.say(f"Another process is making {directory.name}: waiting for it.")
+            lock.acquire()
+    try:
+        processes.wait()  # the others come in when the first holds the lock
+        yield Stage(directory)
+        processes.wait()
+    finally:
+        lock.release()
+
+
 @dataclass(frozen=True)
 class Stages:
-    """All stages below one root; any number of processes may share it.
-
-    Attributes:
-        by: The modules whose code computes a stage that does not say so itself, such as the method's own.
-    """
+    """All stages below one root; any number of processes may share it."""
 
     root: Path
-    by: tuple[str, ...] = ()
+    by: tuple[str, ...] = ()  # modules whose code computes a stage that does not say so itself, as the method's own
 
     def directory(self, name: str, *inputs: Any) -> Path:
         """Where the stage that these inputs determine is kept."""
         return self.root / f"{name}-{fingerprint(FORMAT, *inputs)}"
 
-    @contextmanager
-    def enter(self, name: str, *inputs: Any, by: tuple[str, ...] | None = None) -> Iterator[Stage]:
+    def enter(self, name: str, *inputs: Any, by: tuple[str, ...] | None = None) -> AbstractContextManager[Stage]:
         """Hold the stage that these inputs determine; a second process waits until it is finished.
 
-        Args:
-            inputs: All that its result depends on beside the code.
-            by: The modules that compute it, where several methods share it.
+        Its result depends on these alone, and on the code: `by` names its modules where several methods share it.
         """
-        directory = self.directory(name, code_of(*(self.by if by is None else by)), *inputs)
-        make_private(directory)
-        with FileLock(directory / ".lock") if processes.first() else nullcontext():
-            processes.wait()  # the others come in when the first holds the lock
-            yield Stage(directory)
-            processes.wait()
+        return hold(self.directory(name, code_of(*(self.by if by is None else by)), *inputs))
 
 
 def measure_anew(at_once: int = 1) -> None:
-    """Forget the peaks of memory so far, for a process that does several runs.
-
-    Args:
-        at_once: Runs that share the machine from now on, since it takes each of them longer.
-    """
+    """Forget the peaks of memory so far, for a process that does several runs, of which `at_once` share the machine."""
     global _at_once
     _at_once = at_once
     with suppress(OSError):  # not every system lets a process reset its own peak; it is then an upper bound
         Path("/proc/self/clear_refs").write_text("5")
-    if _uses_gpu():
-        import torch
-
-        torch.cuda.reset_peak_memory_stats()
+    if (gpu := _gpu()) is not None:
+        gpu.reset_peak_memory_stats()
 
 
 def environment(device: str, started: float) -> dict[str, Any]:
     """What a reader needs to judge or repeat a number: code, versions, device, time and memory."""
-    packages = ("bomd", "torch", "numpy", "triton", "scikit-learn")
     commit = _git("rev-parse", "HEAD")
     return {
         "commit": commit,
@@ -284,11 +278,12 @@ def environment(device: str, started: float) -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}",
         "processors": os.cpu_count(),
         "device": device,
-        "versions": {name: version_of(name) for name in packages},
+        "versions": {name: version_of(name) for name in ("bomd", "torch", "numpy", "triton", "scikit-learn")},
         "seconds": round(time.time() - started, 1),
         "runs_at_once": _at_once,
         "peak_memory_mb": _peak_memory(),
-        "peak_gpu_memory_mb": _peak_gpu_memory(),
+        # Of tensors alone; what the driver and PyTorch keep beside them is not counted.
+        "peak_gpu_memory_mb": None if (gpu := _gpu()) is None else round(gpu.max_memory_allocated() / 1024**2, 1),
     }
 
 
@@ -332,16 +327,7 @@ def _peak_memory() -> float | None:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2, 1)
 
 
-def _peak_gpu_memory() -> float | None:
-    """Megabytes of tensors at the worst moment; what the driver and PyTorch keep beside them is not counted."""
-    if not _uses_gpu():
-        return None
-    import torch
-
-    return round(torch.cuda.max_memory_allocated() / 1024**2, 1)
-
-
-def _uses_gpu() -> bool:
-    """Whether this process has computed on a GPU; asking must not start one up."""
+def _gpu() -> Any | None:
+    """PyTorch's GPU, where this process has computed on one; asking must not start one up."""
     torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda.is_initialized())
+    return torch.cuda if torch is not None and torch.cuda.is_initialized() else None

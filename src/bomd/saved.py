@@ -6,15 +6,15 @@ so that null stands for it.
 
 from __future__ import annotations
 
-import functools
 import math
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from types import NoneType
 from typing import Any, TypeVar
 
 from bomd.errors import InputError
+from bomd.typed import parameters
 
 T = TypeVar("T")
 
@@ -23,16 +23,11 @@ class Saved:
     """A dataclass of results that can be written as JSON; NaN becomes null."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}  # type: ignore[arg-type]
+        return {item.name: mapped(getattr(self, item.name), _plain) for item in fields(self)}  # type: ignore[arg-type]
 
 
 def read_as(kind: type[T], found: Any, file: object) -> T:
-    """A dataclass from what JSON holds.
-
-    Args:
-        kind: The dataclass; its type hints say what fits.
-        file: Named by errors, which say in one line what is wrong where.
-    """
+    """A dataclass, whose type hints say what fits, from what JSON holds; errors are one line that names the file."""
     try:
         whole: T = _read(found, kind, "")
     except _Misfit as misfit:
@@ -43,7 +38,7 @@ def read_as(kind: type[T], found: Any, file: object) -> T:
 def mapped(value: Any, leaf: Callable[[Any], Any], keep: Callable[[str], bool] = lambda key: True) -> Any:
     """The same nested tables and lists with other values in them; entries whose key is not kept are left out."""
     if isinstance(value, Mapping):
-        return {key: mapped(item, leaf, keep) for key, item in value.items() if keep(str(key))}
+        return {str(key): mapped(item, leaf, keep) for key, item in value.items() if keep(str(key))}
     return [mapped(item, leaf, keep) for item in value] if isinstance(value, list | tuple) else leaf(value)
 
 
@@ -76,13 +71,12 @@ def _read(value: Any, hint: Any, where: str) -> Any:
 
 
 def _read_dataclass(value: Any, kind: Any, where: str) -> Any:
-    table, hints = _fitting(value, dict, where), _hints(kind)
-    for item in fields(kind):
-        if item.name not in table and item.default is MISSING and item.default_factory is MISSING:
-            raise _Misfit(f"{where or 'it'} has no {item.name!r}")
-    return kind(
-        **{name: _read(table[name], hint, _inside(where, name)) for name, hint in hints.items() if name in table}
-    )
+    table, known = _fitting(value, dict, where), parameters(kind)
+    for name, (_, needed) in known.items():
+        if needed and name not in table:
+            raise _Misfit(f"{where or 'it'} has no {name!r}")
+    there = {name: hint for name, (hint, _) in known.items() if name in table}
+    return kind(**{name: _read(table[name], hint, _inside(where, name)) for name, hint in there.items()})
 
 
 def _fitting(value: Any, kinds: Any, where: str) -> Any:
@@ -96,18 +90,7 @@ def _inside(where: str, name: object) -> str:
     return f"{where}.{name}" if where else str(name)
 
 
-@functools.cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, Saved):
         return value.to_dict()
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -22,11 +22,9 @@ _PACKAGE = Path(__file__).parent
 
 
 def code_of(*modules: str, package: Path = _PACKAGE) -> str:
-    """A fingerprint of these modules and of all that they import, directly or not.
+    """A fingerprint of these modules, by their full names, and of all that they import, directly or not.
 
-    Args:
-        modules: Their full names; of those from outside this package the file itself counts, and what it imports
-            from this package.
+    Of those from outside this package the file itself counts, and what it imports from this package.
     """
     found: dict[str, str] = {}
     left = list(modules)
@@ -44,18 +42,20 @@ def _read(module: str, package: Path) -> tuple[str, tuple[str, ...]]:
     file = _file(module, package) if module.startswith("bomd.") else outside.file_of(module)
     if file is None:
         return "", (UNKNOWN,)
-    code, imports = _understood(file.read_text("utf-8"))
+    code, imports = understood(file.read_text("utf-8"))
     named = {f"{base}.{name}" if name and _file(f"{base}.{name}", package) else base for base, name in imports}
     return code, tuple(sorted(name for name in named if name != "bomd" and _file(name, package)))
 
 
 @functools.cache
-def _understood(text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+def understood(text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     """A fingerprint of code without comments and docstrings, and what it imports from this package."""
     tree = ast.parse(text)
     nodes = _counting(tree)
     for node in nodes:
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and _described(node):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
+            ast.get_docstring(node, clean=False) is not None
+        ):
             node.body = node.body[1:] or [ast.Pass()]
     return fingerprint(ast.unparse(tree)), tuple(_imports(nodes))
 
@@ -86,7 +86,3 @@ def _file(module: str, package: Path) -> Path | None:
     """Where a module of this package is; None for what is no module."""
     place = package.joinpath(*module.split(".")[1:])
     return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
-
-
-def _described(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return ast.get_docstring(node, clean=False) is not None

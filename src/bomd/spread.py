@@ -54,14 +54,10 @@ def average_gradients(weights: Sequence[nn.Parameter]) -> None:
 
 
 class Together:
-    """What the batch norms of a network ask of the processes that share a batch.
-
-    Attributes:
-        images: Of the whole batch; 0 where every process has all of it, and there is nothing to ask.
-    """
+    """What the batch norms of a network ask of the processes that share a batch."""
 
     def __init__(self) -> None:
-        self.images = 0
+        self.images = 0  # of the whole batch; 0 where every process has all of it, and there is nothing to ask
 
     @property
     def count(self) -> int:

@@ -36,8 +36,24 @@ def brief(thing: Any) -> str:
     return f"{type(thing).__name__}({', '.join(shown)})"
 
 
-@dataclass(frozen=True, eq=False)
-class LabelTable:
+class Rows:
+    """Something about each of N images, by their names: unique, and shown at a prompt without its numbers."""
+
+    ids: Text
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ids", _text(self.ids))
+        _refuse_duplicates(self.ids, "id")
+
+    def __repr__(self) -> str:
+        return brief(self)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LabelTable(Rows):
     """Labels of N images for C classes: given, re-labelled or predicted.
 
     Attributes:
@@ -68,8 +84,8 @@ class LabelTable:
     exclusive: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ids", _text(self.ids))
-        object.__setattr__(self, "classes", tuple(str(name) for name in self.classes))
+        super().__post_init__()
+        object.__setattr__(self, "classes", tuple(map(str, self.classes)))
         object.__setattr__(self, "values", np.asarray(self.values, dtype=np.float32))
         object.__setattr__(self, "exclusive", bool(self.exclusive))
         for name, extra in self.extras().items():
@@ -84,7 +100,6 @@ class LabelTable:
             object.__setattr__(self, "confirmed", np.asarray(self.confirmed, dtype=np.bool_))
             if self.confirmed.shape != self.values.shape:
                 raise InputError(f"Confirmed labels have shape {self.confirmed.shape}, labels {self.values.shape}.")
-        _refuse_duplicates(self.ids, "id")
         _refuse_duplicates(np.asarray(self.classes, dtype=np.str_), "class")
         wrong = self.values < 0
         wrong |= self.values > 1
@@ -100,9 +115,6 @@ class LabelTable:
         shown = ", ".join([*self.classes[:3], *(["…"] if len(self.classes) > 3 else [])])
         rest = f", {unknown:,} not labelled" if unknown else ""
         return f"LabelTable: {len(self):,} images, {len(self.classes)} classes ({shown}), {positive:,} positive{rest}"
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     @property
     def findings(self) -> NDArray[np.intp]:
@@ -138,14 +150,13 @@ class LabelTable:
 
     def align(self, classes: Sequence[str]) -> LabelTable:
         """The same rows with exactly these classes; a class that is not here becomes NaN."""
+        known = [column for column, name in enumerate(classes) if name in self.classes]
+        own = [self.classes.index(classes[column]) for column in known]
         values = np.full((len(self), len(classes)), np.nan, dtype=np.float32)
+        values[:, known] = self.values[:, own]
         confirmed = None if self.confirmed is None else np.zeros(values.shape, dtype=np.bool_)
-        known = {name: column for column, name in enumerate(self.classes)}
-        for column, name in enumerate(classes):
-            if name in known:
-                values[:, column] = self.values[:, known[name]]
-                if confirmed is not None and self.confirmed is not None:
-                    confirmed[:, column] = self.confirmed[:, known[name]]
+        if confirmed is not None and self.confirmed is not None:
+            confirmed[:, known] = self.confirmed[:, own]
         return replace(self, classes=tuple(classes), values=values, confirmed=confirmed)
 
     def replace(self, values: NDArray[Any]) -> LabelTable:
@@ -163,13 +174,13 @@ class LabelTable:
         columns: dict[str, Any] = dict(read_arrays(path))
         try:
             ids, classes, values = (columns.pop(name) for name in ("ids", "classes", "values"))
-            return cls(ids, tuple(str(name) for name in classes), values, **columns)
+            return cls(ids, tuple(classes), values, **columns)
         except (KeyError, TypeError) as error:
             raise InputError(f"{path} is not a label table: {error}.") from error
 
 
-@dataclass(frozen=True, eq=False)
-class Descriptors:
+@dataclass(frozen=True, eq=False, repr=False)
+class Descriptors(Rows):
     """M vectors of D numbers for each of N images; `values` may be a memory map.
 
     Attributes:
@@ -181,25 +192,18 @@ class Descriptors:
     values: Floats
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ids", _text(self.ids))
+        super().__post_init__()
         if self.values.ndim != 3 or len(self.values) != len(self.ids):
             raise InputError(f"Descriptors have shape {self.values.shape}, expected ({len(self.ids)}, M, D).")
-        _refuse_duplicates(self.ids, "id")
         for start in range(0, len(self.ids), 4096):  # a chunk at a time: the array may be larger than memory
             finite = np.isfinite(self.values[start : start + 4096]).all(axis=(1, 2))
             if not finite.all():
                 first = str(self.ids[start + int(np.argmin(finite))])
                 raise InputError(f"Descriptors of image {first!r} are not finite.")
 
-    def __repr__(self) -> str:
-        return brief(self)
 
-    def __len__(self) -> int:
-        return len(self.ids)
-
-
-@dataclass(frozen=True, eq=False)
-class Flags:
+@dataclass(frozen=True, eq=False, repr=False)
+class Flags(Rows):
     """Which images and which single labels look wrong; lower scores are more suspect.
 
     Attributes:
@@ -215,20 +219,16 @@ class Flags:
     entry: Floats
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ids", _text(self.ids))
+        super().__post_init__()
         if not len(self.ids) == len(self.noisy) == len(self.margin) == len(self.entry):
             raise InputError("Flags need one row per id in every column.")
-        _refuse_duplicates(self.ids, "id")
 
     def __repr__(self) -> str:
         return f"Flags: {int(self.noisy.sum()):,} of {len(self):,} images look wrong"
 
-    def __len__(self) -> int:
-        return len(self.ids)
 
-
-@dataclass(frozen=True, eq=False)
-class Opinion:
+@dataclass(frozen=True, eq=False, repr=False)
+class Opinion(Rows):
     """What a run thinks of every given label: the one answer that tables, pages and exports show.
 
     Attributes:
@@ -250,18 +250,11 @@ class Opinion:
     reasons: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ids", _text(self.ids))
+        super().__post_init__()
         if self.wrong.shape != self.proposed.shape or self.wrong.shape != (len(self.ids), len(self.learnt)):
             raise InputError(f"An opinion needs one row per id and one column per class, not {self.wrong.shape}.")
         if not len(self.ids) == len(self.expected) == len(self.rank):
             raise InputError("An opinion needs one number per image.")
-        _refuse_duplicates(self.ids, "id")
-
-    def __repr__(self) -> str:
-        return brief(self)
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
 
 def rows_of(ids: Text, wanted: Text) -> NDArray[np.intp]:
@@ -269,7 +262,7 @@ def rows_of(ids: Text, wanted: Text) -> NDArray[np.intp]:
     order = np.argsort(ids, kind="stable")
     place = np.searchsorted(ids, wanted, sorter=order)
     place[place == len(ids)] = 0
-    rows = order[place] if len(ids) else np.zeros(0, dtype=np.intp)
+    rows = order[place] if len(ids) else place  # of nothing, nothing is wanted, or it is missing
     missing = ids[rows] != wanted if len(ids) else np.ones(len(wanted), dtype=bool)
     if missing.any():
         first = str(wanted[np.argmax(missing)])

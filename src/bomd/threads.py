@@ -21,13 +21,13 @@ WAITING = {
     "KMP_BLOCKTIME": "0",  # Intel's and LLVM's, milliseconds
     "OPENBLAS_THREAD_TIMEOUT": "4",  # NumPy's BLAS, as a power of two of processor cycles
 }
+COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def cores() -> int:
     """Processor cores that this process may use: those it may run on, as far as a container's quota goes."""
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limit = quota(Path("/sys/fs/cgroup"), _own_group())
-    if limit is not None:
+    if (limit := quota(Path("/sys/fs/cgroup"), _own_group())) is not None:
         own = min(own, max(1, math.floor(limit)))
     given = os.environ.get(SHARE, "")
     return min(own, max(1, int(given))) if given.isdigit() else own
@@ -45,22 +45,17 @@ def settle() -> None:
 
 def settings(share: int) -> dict[str, str]:
     """Environment variables for a process that may use this many cores."""
-    count = str(max(1, share))
-    return {**WAITING, "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count}
+    return WAITING | dict.fromkeys(COUNTS, str(max(1, share)))
 
 
 def for_worker(share: int, environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of a process that shares the machine with others: never more threads than its share of cores.
 
-    Args:
-        environment: What it would inherit; fewer threads than its share, and ways of waiting, stay as they are there.
+    Fewer threads, and ways of waiting, stay as they are in the environment that it would inherit.
     """
-    wanted = settings(share)
-    kept = {name: environment[name] for name in wanted if name in environment}
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        if not kept.get(name, "").isdigit() or int(kept[name]) > share:
-            kept.pop(name, None)
-    return {**environment, **wanted, **kept, SHARE: str(max(1, share))}
+    few = {name: given for name, given in environment.items() if given.isdigit() and int(given) <= share}
+    kept = {name: (environment if name in WAITING else few).get(name, usual) for name, usual in settings(share).items()}
+    return {**environment, **kept, SHARE: str(max(1, share))}
 
 
 def busy() -> float:
@@ -69,21 +64,11 @@ def busy() -> float:
 
 
 def quota(root: Path, group: str) -> float | None:
-    """Cores that a container lets its processes use: the tightest limit of a control group and those around it.
-
-    Args:
-        root: Where the system shows control groups.
-        group: The path of this process's own below it.
-    """
-    found, folder = [], root / group
-    for place in (folder, *folder.parents):
-        if place.is_relative_to(root):
-            found += _limit(place / "cpu.max")
-    try:  # as older systems write it
-        allowed, period = (int((root / "cpu" / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
-        found += [allowed / period] if allowed > 0 else []
-    except (OSError, ValueError):
-        pass
+    """Cores that a container lets its processes use: the tightest limit of a group below `root` and those around it."""
+    folder, older = root / group, root / "cpu"
+    places = [place for place in (folder, *folder.parents) if place.is_relative_to(root)]
+    found = [limit for place in places for limit in _limit(place / "cpu.max")]
+    found += _limit(older / "cpu.cfs_quota_us", older / "cpu.cfs_period_us")  # as older systems write it
     return min(found, default=None)
 
 
@@ -95,10 +80,10 @@ def _own_group() -> str:
     return next((line[3:].lstrip("/") for line in lines if line.startswith("0::")), "")
 
 
-def _limit(file: Path) -> list[float]:
+def _limit(*files: Path) -> list[float]:
     """Microseconds of processor time in each period, as a number of cores; nothing where there is no limit."""
     try:
-        allowed, period = file.read_text().split()
-        return [] if allowed == "max" else [int(allowed) / int(period)]
-    except (OSError, ValueError):
+        allowed, period = (int(word) for file in files for word in file.read_text().split())
+    except (OSError, ValueError):  # the limit may be the word max
         return []
+    return [allowed / period] if allowed > 0 else []

@@ -9,7 +9,7 @@ import math
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,19 +22,10 @@ def arguments(function: Callable[..., Any], given: Mapping[str, Any], where: str
     Constructor arguments of a method and options of a dataset reader are settings, so their signatures are
     the only place where they are declared. What a partial function has bound already cannot be set.
     """
-    bound = set(function.keywords) if isinstance(function, functools.partial) else set()
-    plain = function.func if isinstance(function, functools.partial) else function
-    hints = _hints(plain.__init__ if inspect.isclass(plain) else plain)
-    parameters = {
-        name: parameter for name, parameter in inspect.signature(plain).parameters.items() if name not in bound
-    }
-    for name in given:
-        if name not in parameters:
-            raise InputError(f"{where}: unknown key {name!r}.{nearest(name, parameters)}")
-    for name, parameter in parameters.items():
-        if parameter.default is inspect.Parameter.empty and name not in given:
-            raise InputError(f"{where}: {name!r} is needed.")
-    return {name: convert(value, hints.get(name, Any), f"{where}.{name}") for name, value in given.items()}
+    plain, bound = (function.func, function.keywords) if isinstance(function, functools.partial) else (function, {})
+    known = {name: one for name, one in parameters(plain).items() if name not in bound}
+    _check_names(given, known, where)
+    return {name: convert(value, known[name][0], f"{where}.{name}") for name, value in given.items()}
 
 
 def check_keywords(called: str, given: Collection[str], *functions: Callable[..., Any]) -> None:
@@ -112,16 +103,9 @@ def _convert_union(value: Any, choices: tuple[Any, ...], where: str) -> Any:
 def _convert_dataclass(value: Any, hint: Any, where: str) -> Any:
     if isinstance(value, hint):
         return value
-    given = table(value, where)
-    hints = _hints(hint)
-    known = [item.name for item in fields(hint)]
-    for name in given:
-        if name not in known:
-            raise InputError(f"{where}: unknown key {name!r}.{nearest(name, known)}")
-    for item in fields(hint):
-        if item.name not in given and item.default is MISSING and item.default_factory is MISSING:
-            raise InputError(f"{where}: {item.name!r} is needed.")
-    return hint(**{name: convert(item, hints[name], f"{where}: {name}") for name, item in given.items()})
+    given, known = table(value, where), parameters(hint)
+    _check_names(given, known, where)
+    return hint(**{name: convert(item, known[name][0], f"{where}: {name}") for name, item in given.items()})
 
 
 def _convert_sequence(value: Any, origin: Any, inner: tuple[Any, ...], where: str) -> Any:
@@ -137,7 +121,19 @@ def _convert_sequence(value: Any, origin: Any, inner: tuple[Any, ...], where: st
     return items if origin is list else tuple(items)
 
 
+def _check_names(given: Mapping[str, Any], known: Mapping[str, tuple[Any, bool]], where: str) -> None:
+    for name in given:
+        if name not in known:
+            raise InputError(f"{where}: unknown key {name!r}.{nearest(name, known)}")
+    for name, (_, needed) in known.items():
+        if needed and name not in given:
+            raise InputError(f"{where}: {name!r} is needed.")
+
+
 @functools.cache
-def _hints(declared: Any) -> dict[str, Any]:
-    """Types of a signature or a dataclass; finding them out takes most of the time of planning hundreds of runs."""
-    return typing.get_type_hints(declared)
+def parameters(function: Callable[..., Any]) -> dict[str, tuple[Any, bool]]:
+    """Each parameter's type, and whether it is needed; that takes most of the time of planning hundreds of runs."""
+    own = inspect.isclass(function) and not is_dataclass(function)  # its fields may be inherited from elsewhere
+    hints = typing.get_type_hints(function.__init__ if own else function)
+    found = inspect.signature(function).parameters
+    return {name: (hints.get(name, Any), one.default is one.empty) for name, one in found.items()}

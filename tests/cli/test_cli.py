@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bomd.cli import called, main
+from bomd.cli import main
+from bomd.cli.options import typed
 from bomd.errors import InputError
 from bomd.experiments.experiment import make_method
 from bomd.experiments.plan import configure
@@ -398,7 +399,7 @@ def test_the_next_command_is_shown_as_it_can_be_typed(
     if found:
         (tmp_path / "bomd").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert called.command() == shown
+    assert typed("audit", Path("my labels.csv")) == f"{shown} audit 'my labels.csv'"
 
 
 def test_embed_prints_similarities_and_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

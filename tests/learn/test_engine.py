@@ -182,9 +182,9 @@ import sys
 from pathlib import Path
 import torch
 from bomd.errors import InputError
-from bomd.learn import checkpoint
+from bomd.learn.engine import save_checkpoint
 network = torch.nn.Linear(400, 400)
-try: checkpoint.save(Path(sys.argv[1]), [network], torch.optim.SGD(network.parameters()), {}, [], None)
+try: save_checkpoint(Path(sys.argv[1]), network.state_dict())
 except InputError as error: print(error); sys.exit(2)
 """
 

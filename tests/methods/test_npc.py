@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import KNeighborsRegressor
 from torch import Tensor
@@ -227,26 +224,6 @@ def test_trust_in_every_verdict_changes_nothing(train: Train) -> None:
     above = logits - network.head.limits
     sure = corrected_logit(above[None], torch.full((1, 14), 1 - 1e-9), torch.full((1, 14), 1e-9))
     torch.testing.assert_close(sure[0] + network.head.limits, logits, atol=1e-3, rtol=0)
-
-
-def test_a_model_from_before_verdicts_had_limits_is_opened_as_it_was(train: Train, tmp_path: Path) -> None:
-    """Its file has no such tensor; with limits of 0 the correction is what it used to be."""
-    table, context = train
-    _, network = prepared(train)
-    network.head.limits.zero_()
-    network.eval()
-    model.save(tmp_path / "model", [network], table.classes, 32)
-    (weights,) = (tmp_path / "model").glob("*.safetensors")
-    save_file({key: value for key, value in load_file(weights).items() if key != "head.limits"}, weights)
-    description = tmp_path / "model" / "model.json"
-    read = json.loads(description.read_text())
-    read["checksums"][weights.name] = hashlib.sha256(weights.read_bytes()).hexdigest()
-    description.write_text(json.dumps(read))
-    pixels = context.images.batch(torch.arange(8))
-    found = model.load(tmp_path / "model", "cpu").probabilities(pixels)
-    with torch.no_grad():
-        wanted = network(prepare(pixels.float(), network.channels)).sigmoid()
-    torch.testing.assert_close(found, wanted)
 
 
 def test_the_classifier_is_trained_once_for_all_settings(train: Train) -> None:

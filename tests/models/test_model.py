@@ -20,6 +20,7 @@ from bomd.learn.engine import prepare
 from bomd.measure.metrics import Classification, ClassScore
 from bomd.methods import METHODS
 from bomd.models import blocks, card, model
+from bomd.models.blocks import predict_blocks
 from bomd.networks.architectures import ARCHITECTURES, make
 from bomd.networks.backbone import Network, build
 
@@ -92,41 +93,27 @@ def test_no_file_and_a_damaged_file_are_named(tmp_path: Path) -> None:
     for some in (files, files[6:9]):
         with pytest.raises(InputError, match=r"7\.png"):
             opened.predict(some)
-        found, broken = opened.predict_readable(some)
-        assert found.ids.tolist() == [str(file) for file in some if file != files[7]]
-        assert list(broken) == [str(files[7])]
-        assert "7.png" in broken[str(files[7])]
-    found, broken = opened.predict_readable([files[7]])
-    assert (len(found), len(broken)) == (0, 1)
-
-
-def test_a_model_from_before_there_were_architectures_opens(tmp_path: Path) -> None:
-    network = build("small", 3, seed=1)
-    model.save(tmp_path, [network], CLASSES, 32)
-    path = tmp_path / "model.json"
-    now = json.loads(path.read_text())
-    old = {name: now[name] for name in ("backbone", "networks", "classes", "facts")} | {"format": 1, "size": 32}
-    path.write_text(json.dumps(old))
-    (tmp_path / "README.md").unlink()
-    opened = model.load(tmp_path, "cpu")
-    assert torch.equal(opened.probabilities(pixels()), probabilities(network))
-    assert opened.thresholds == dict.fromkeys(CLASSES)
-    assert opened.metrics == {}
-    path.write_text(json.dumps(old | {"architecture": now["architecture"]}))
-    assert torch.equal(model.load(str(tmp_path), "cpu").probabilities(pixels()), probabilities(network))
+        (block,) = predict_blocks(opened, some)
+        assert block.files == [str(file) for file in some if file != files[7]]
+        assert len(block.values) == len(block.files)
+        assert list(block.broken) == [str(files[7])]
+        assert "7.png" in block.broken[str(files[7])]
+    (block,) = predict_blocks(opened, [files[7]])
+    assert (block.values.shape, len(block.broken)) == ((0, 3), 1)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"format": 1}, "another version (format 1)"),
         ({"format": 99}, "another version (format 99)"),
         ({"architecture": {"name": "unet", "arguments": {}}}, "No architecture 'unet'"),
         ({"architecture": {"name": "can", "arguments": {"depth": 3}}}, "depth"),
-        ({"architecture": {"name": "can", "arguments": {"width": 512}}}, "Cannot read"),
+        ({"architecture": {"name": "can", "arguments": {"width": 512}}}, "they belong to another network"),
         ({"architecture": {"name": "can", "arguments": {"width": -1}}}, "no such 'can' network"),
         ({"architecture": "plain"}, "'architecture' is missing or of the wrong kind"),
         ({"backbone": "resnet"}, "resnet"),
-        ({"classes": ["Mass"], "thresholds": {}}, "tensor 'head.bias' has shape (3,), expected (1,)"),
+        ({"classes": ["Mass"], "thresholds": {}}, "'head.bias' has shape (3,), expected (1,)"),
         ({"classes": ["Mass", "Mass", "Edema"]}, "different names"),
         ({"classes": ["Mass", " ", "Edema"]}, "different names"),
         ({"classes": []}, "different names"),
@@ -270,11 +257,12 @@ def test_a_card_says_why_there_is_no_threshold_and_leaves_out_how_a_file_was_lai
         text = (tmp_path / "README.md").read_text()
         assert f"No threshold was chosen: {reason}" in text
         assert "- Data: folder, 9 images (labels a.csv)." in text
+        assert "- Label noise: none was added on purpose" in text
 
 
 def test_no_noise_is_said_as_such() -> None:
     for noise in ({}, {"kind": "none"}, {"kind": "symmetric", "rows": 0.0, "labels": 0.4}):
-        assert "none was added on purpose" in card._noise(dict(noise))
+        assert card._noise(noise) is None
 
 
 def test_one_file_by_its_name_alone_and_no_file_twice(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from bomd.config import FitSettings
 from bomd.errors import InputError
-from bomd.pretrain.plan import Plan, usual, without_comments
+from bomd.pretrain.plan import Plan, usual
 from bomd.pretrain.provide import beneath, parts
 
 PLAN = Plan("small", "none", 32, 60, 1)
@@ -29,14 +29,6 @@ def test_every_setting_makes_another_start() -> None:
     keys = [replace(PLAN, **{name: value}).key for name, value in changes.items()]
     assert len({PLAN.key, *keys}) == 1 + len(changes)
     assert replace(PLAN).key == PLAN.key
-
-
-def test_code_counts_and_comments_do_not() -> None:
-    code = 'def f(x):\n    """What it does."""\n    return x + 1  # one more\n'
-    said_otherwise = 'def f(x):\n    """Something else."""\n\n    # more\n    return x + 1\n'
-    assert without_comments(code) == without_comments(said_otherwise)
-    assert without_comments(code) != without_comments(code.replace("+ 1", "+ 2"))
-    assert without_comments(code) != without_comments(code.replace("x + 1", "'x'"))
 
 
 def test_a_cpu_gets_fewer_and_smaller_phantoms_than_a_gpu() -> None:

@@ -17,8 +17,8 @@ from bomd.learn import learner
 from bomd.methods import METHODS
 from bomd.networks.backbone import build
 from bomd.networks.device import make_fabric
-from bomd.networks.saved import WEIGHTS
-from bomd.pretrain import own, provide
+from bomd.networks.weights import WEIGHTS
+from bomd.pretrain import provide
 from bomd.pretrain.make import make
 from bomd.pretrain.plan import usual
 
@@ -31,7 +31,7 @@ FABRIC = make_fabric(DeviceSettings(accelerator="cpu"))
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """The usual plan with fewer phantoms, or every test would take minutes."""
     monkeypatch.setattr(provide, "usual", partial(usual, **FEW))
-    monkeypatch.setattr(own, "PRESENTED", 64)
+    monkeypatch.setattr(provide, "PRESENTED", 64)
 
 
 def config(weights: str, method: str = "bce", **changes: Any) -> Config:

@@ -15,7 +15,7 @@ from bomd.data.datasets.classes import CHEXPERT_NATIVE, NIH_NATIVE
 from bomd.errors import InputError
 from bomd.networks.backbone import BACKBONES
 from bomd.networks.device import make_fabric
-from bomd.networks.saved import is_made
+from bomd.networks.weights import is_made
 from bomd.pretrain.make import how_long, is_there
 from bomd.pretrain.plan import usual
 from bomd.pretrain.provide import parts

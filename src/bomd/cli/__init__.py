@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from bomd.cli import audit, data, exchange, plain_help, predict, pretrain, reproduce, review
-from bomd.cli.called import command
+from bomd.cli.options import Jobs, Overrides, Root, Seeds, complain, output, say, typed
 from bomd.errors import InputError
 from bomd.recipes import shipped_recipes
 
@@ -32,11 +31,6 @@ app = typer.Typer(
     "not swallow the noise.\n\nStart with `bomd audit LABELS --images DIR`, or, without data, with `bomd demo`.",
 )
 
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override one setting, e.g. --set fit.epochs=5 (repeatable)."),
-]
-Root = Annotated[Path, typer.Option("--runs", help="Where runs, packed images and finished stages are kept.")]
 SHIPPED = ", ".join(shipped_recipes())
 Recipe = Annotated[
     str, typer.Argument(metavar="RECIPE", help=f"A TOML file, or a recipe that ships with bomd: {SHIPPED}.")
@@ -57,18 +51,15 @@ def demo(root: Root = Path("runs"), overrides: Overrides = None) -> None:
     configs = [configure("demo", method, None, overrides or ()) for method in LEARNT]
     done = [experiment.run(config, root) for config in progress.track(configs, "runs")]
     record = None if overrides else recorded()  # what was recorded says nothing about other settings
-    look = shlex.join([command(), "review", str(done[-1].directory), "--open"])
     following = (
-        ("Look through what is doubtful", look),
-        ("Your own data", f"{command()} audit labels.csv --images photos"),
+        ("Look through what is doubtful", typed("review", done[-1].directory, "--open")),
+        ("Your own data", typed("audit", "labels.csv", "--images", "photos")),
     )
     page = root / configs[0].name / "report.html"
     today = write_demo(done, page, record, following)
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(*tables(today, record), sep="\n")
-    for purpose, words in following:
-        console.print(f"{purpose}: {words}", markup=False)
-    console.print(f"Report: {page.resolve().as_uri()}", markup=False)
+    Console(highlight=False, soft_wrap=True).print(*tables(today, record), sep="\n")
+    for purpose, words in (*following, ("Report", page.resolve().as_uri())):
+        say(f"{purpose}: {words}")
 
 
 def run(
@@ -79,8 +70,7 @@ def run(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Use this seed instead of the recipe's.")] = None,
     labels: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Learn from these labels, such as those that `decisions` wrote."),
+        Path | None, typer.Option(metavar="FILE", help="Learn from these labels, such as those that `decisions` wrote.")
     ] = None,
     loggers: Annotated[
         list[str] | None,
@@ -110,14 +100,11 @@ def run(
         given = [f"train.labels_from={labels.resolve()}", f'train.labels_digest="{digest_of(labels)}"']
     config = configure(recipe, method, seed, [*(overrides or ()), *given])
     done = experiment.run(config, root, loggers or DEFAULT)
-    if not processes.first():
-        return
-    _print_results([done], report.write_report([done], done.directory / "report.html"))
+    if processes.first():
+        _print_results([done], report.write_report([done], done.directory / "report.html"))
 
 
-def methods(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one in full.")] = None,
-) -> None:
+def methods(name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one in full.")] = None) -> None:
     """List the methods with what they do, the paper, the cost as a factor of plain training, and their settings.
 
     A setting is given as `--set NAME.KEY=VALUE`, or in the table `[NAME]` of a recipe.
@@ -134,7 +121,7 @@ def benchmark(
         str,
         typer.Option(help="Methods to compare, separated by commas, or all; package.module:Class for one of your own."),
     ] = "bce,bomd",
-    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "0,1,2",
+    seeds: Seeds = "0,1,2",
     cells: Annotated[
         list[str] | None,
         typer.Option(
@@ -143,7 +130,7 @@ def benchmark(
             help="One column of the comparison: settings separated by spaces (repeatable).",
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time, one for each core at most.")] = 1,
+    jobs: Jobs = 1,
     results: Annotated[
         Path | None,
         typer.Option(
@@ -173,22 +160,21 @@ def benchmark(
     configs = plan.grid(recipes, names, reproduce.numbers(seeds), cells or ("",), overrides or ())
     plan.check_reference(reference, configs)
     outcome = run_all(configs, root, jobs, Console(stderr=True), results)
-    if results is not None and outcome.done:
-        add_results(outcome.done, results, reference)
     if outcome.done:
+        if results is not None:
+            add_results(outcome.done, results, reference)
         folder = root if len({config.name for config in configs}) > 1 else root / configs[0].name
-        _print_results(
-            outcome.done, pages.write_report(outcome.done, folder / "report.html", reference) if page else None
-        )
+        place = pages.write_report(outcome.done, folder / "report.html", reference) if page else None
+        _print_results(outcome.done, place)
     if outcome.failed:
         reasons = [f"\n{name}: {reason}" for name, reason in outcome.failed.items()]
-        _complain(f"{len(reasons)} of {len(configs)} runs failed:{''.join(reasons)}")
+        complain(f"{len(reasons)} of {len(configs)} runs failed:{''.join(reasons)}")
         raise typer.Exit(1)
 
 
 def report(
     places: Annotated[list[Path], typer.Argument(help="Run directories, or folders that contain them.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
+    page: Annotated[Path, output("The page to write.")] = Path("report.html"),
     reference: Annotated[
         str, typer.Option(metavar="METHOD", help="The method that the page compares the others with.")
     ] = "bce",
@@ -198,7 +184,7 @@ def report(
     from bomd.reports import report as pages
 
     found = runs.find(places)
-    _print_results(found, pages.write_report(found, output, reference))
+    _print_results(found, pages.write_report(found, page, reference))
 
 
 def tables(
@@ -224,7 +210,7 @@ def embed(
         ),
     ] = "auto",
     vectors: Annotated[Path | None, typer.Option(help="Word vectors as text, for --model glove.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Save the vectors as .npy here.")] = None,
+    saved: Annotated[Path | None, output("Save the vectors as .npy here.")] = None,
 ) -> None:
     """Turn class names into the vectors that descriptors are learnt towards, and show how alike they are."""
     from bomd.describe import labelspace
@@ -233,9 +219,9 @@ def embed(
     for line in space.notes:
         Console(stderr=True).print(line, highlight=False, markup=False)
     _print_similarities(space)
-    if output is not None:
-        labelspace.save_vectors(space, output)
-        print(f"saved {output}")
+    if saved is not None:
+        labelspace.save_vectors(space, saved)
+        print(f"saved {saved}")
 
 
 # As `bomd --help` shows them: what most people come for first.
@@ -298,20 +284,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _fail(message: str) -> int:
-    _complain(f"Error: {message}")
+    complain(f"Error: {message}")
     return 2
-
-
-def _complain(text: str) -> None:
-    Console(stderr=True, soft_wrap=True).print(text, style="red", markup=False, highlight=False)
 
 
 def _print_similarities(space: LabelSpace) -> None:
     """Cosines between all pairs of classes, as far as a terminal is wide."""
-    table = Table(title=f"How alike the classes are ({space.source}, {space.vectors.shape[1]} numbers each)")
-    table.add_column("")
-    for number in range(len(space.classes)):
-        table.add_column(str(number + 1), justify="right")
+    numbers = (Column(str(number + 1), justify="right") for number in range(len(space.classes)))
+    title = f"How alike the classes are ({space.source}, {space.vectors.shape[1]} numbers each)"
+    table = Table("", *numbers, title=title)
     for number, row in enumerate(space.vectors @ space.vectors.T):
         cells = [f"{cosine:.2f}" for cosine in row[: number + 1]]
         table.add_row(f"{number + 1} {escape(space.classes[number])}", *cells)

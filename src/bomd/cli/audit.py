@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from bomd.cli.called import command
-from bomd.cli.modes import ImageMode, Mode
+from bomd.cli import options
+from bomd.cli.options import ImageMode, Mode, say, setting, typed
 from bomd.errors import InputError
 
 SHOWN = 10  # most suspect images in the closing summary
@@ -21,10 +19,7 @@ def audit(
     images: Annotated[
         Path | None, typer.Option("--images", metavar="DIR", help="The folder of the images, at any depth.")
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Where results go; by default LABELS-audit here."),
-    ] = None,
+    output: Annotated[Path | None, options.output("Where results go; by default LABELS-audit here.", "DIR")] = None,
     size: Annotated[int | None, typer.Option(help="Side of the images in pixels, instead of what fits.")] = None,
     mode: ImageMode = Mode.auto,
     single: Annotated[
@@ -85,10 +80,7 @@ def audit(
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn at random.")] = 0,
     overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="What the columns are, e.g. --set id_column=file (repeatable)."
-        ),
+        list[str] | None, setting("What the columns are, e.g. --set id_column=file (repeatable).")
     ] = None,
 ) -> None:
     """Find what looks mislabelled in your own images, and propose better labels.
@@ -102,11 +94,11 @@ def audit(
     from bomd.audits.audit import carry_out
     from bomd.audits.plan import plan
     from bomd.audits.show import headline, lines
-    from bomd.config import overridden
+    from bomd.config import override
     from bomd.data.datasets import folder
     from bomd.typed import arguments
 
-    layout = overridden(overrides)
+    layout = override({}, overrides or ())
     for name in ("root", "labels", "images", "split", "seed"):
         if name in layout:
             raise InputError(f"--set {name}: an audit takes all rows; the table and --images say where they are.")
@@ -132,18 +124,12 @@ def audit(
     if plan_only:
         return
     found = carry_out(chosen)
-    say = Console(soft_wrap=True, markup=False, highlight=False).print
-    say(headline(found))
-    for reason in found.opinion.reasons:
-        say(reason)
-    for name, reason in list(found.left_out.items())[:SHOWN]:
-        say(f"left out: {name!r}: {reason}")
-    if len(found.left_out) > SHOWN:
-        say(f"and {len(found.left_out) - SHOWN} more; all are in {found.directory / 'audit.json'}")
-    say("The most suspect, given -> proposed:")
-    for line in lines(found, SHOWN):
-        say(line)
-    say(f"Labels: {found.directory / 'labels_clean.csv'}")
-    say(f"Doubtful labels one by one: {found.directory / 'doubtful_labels.csv'}")
-    say(f"Report: {found.directory / 'report.html'}")
-    say(f"Next, let a person decide: {shlex.join([command(), 'review', str(found.directory), '--open'])}")
+    place, left_out = found.directory, [f"left out: {name!r}: {reason}" for name, reason in found.left_out.items()]
+    if len(left_out) > SHOWN:
+        left_out[SHOWN:] = [f"and {len(left_out) - SHOWN} more; all are in {place / 'audit.json'}"]
+    say("\n".join([headline(found), *found.opinion.reasons, *left_out]))
+    say("\n".join(["The most suspect, given -> proposed:", *lines(found, SHOWN)]))
+    say(f"Labels: {place / 'labels_clean.csv'}")
+    say(f"Doubtful labels one by one: {place / 'doubtful_labels.csv'}")
+    say(f"Report: {place / 'report.html'}")
+    say(f"Next, let a person decide: {typed('review', place, '--open')}")

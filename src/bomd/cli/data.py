@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,32 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
-from bomd.cli.called import command
-from bomd.cli.modes import ImageMode, Mode
+from bomd.cli.options import ImageMode, Mode, output, setting, typed
 from bomd.errors import InputError
 
 if TYPE_CHECKING:
     from bomd.data.chosen import Chosen
 
-Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME",
-        help="nih, chexpert, openi, padchest, nih-google, phantom, or folder for data of your own.",
-    ),
-]
+KNOWN = "nih, chexpert, openi, padchest, nih-google, phantom, or folder for data of your own."
+Name = Annotated[str, typer.Argument(metavar="NAME", help=KNOWN)]
 DataRoot = Annotated[
     Path | None, typer.Option("--root", metavar="DIR", help="The folder of the dataset, as downloaded.")
 ]
 ReaderOptions = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="An argument of the dataset's reader, as in a recipe's [train], e.g. --set split=test (repeatable).",
-    ),
+    setting("An argument of the dataset's reader, as in a recipe's [train], e.g. --set split=test (repeatable)."),
 ]
 
 
@@ -53,7 +42,7 @@ def example(
 
     labels = write_example(folder, count, size, seed)
     print(f"{count:,} images in {folder / 'images'}, labels in {labels}, the right ones in {folder / 'truth.csv'}")
-    print(f"Next: {shlex.join([command(), 'audit', str(labels), '--images', str(folder / 'images')])}")
+    print(f"Next: {typed('audit', labels, '--images', folder / 'images')}")
 
 
 def verify(
@@ -83,9 +72,7 @@ def prepare(
     name: Name,
     size: Annotated[int, typer.Option(min=8, help="Side of the packed images in pixels.")],
     root: DataRoot = None,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where packed images are kept.")] = Path(
-        "runs/stages"
-    ),
+    place: Annotated[Path, output("Where packed images are kept.", "DIR")] = Path("runs/stages"),
     options: ReaderOptions = None,
     skip_broken: Annotated[
         bool, typer.Option("--skip-broken", help="Leave out and list images that cannot be read.")
@@ -123,7 +110,7 @@ def prepare(
     chosen = _choose(name, root, options)
     config = Config(images=ImageSettings(size=size, skip_broken=skip_broken, mode=mode.value))
     for split, table in chosen.tables().items():
-        packed = pack_images(table, chosen.dataset, config, Stages(output), torch.device("cpu"), way=way)
+        packed = pack_images(table, chosen.dataset, config, Stages(place), torch.device("cpu"), way=way)
         kept = " in colour" if packed.store.colour else ""
         which = f", shard {shard}" if shard is not None else ""
         print(f"{split}{which}: {len(packed.store):,} images at {size} x {size}{kept} in {packed.store.directory}")
@@ -163,18 +150,16 @@ def labels(
 
 
 def _choose(name: str, root: Path | None, overrides: Sequence[str] | None) -> Chosen:
-    from bomd.config import overridden
+    from bomd.config import override
     from bomd.data.chosen import choose
 
-    return choose(name, root, overridden(overrides))
+    return choose(name, root, override({}, overrides or ()))
 
 
 def _print_counts(title: str, headings: Sequence[str], rows: Iterable[tuple[str, *tuple[int | str, ...]]]) -> None:
     """A table of a name and numbers in each row."""
-    table = Table()
-    table.add_column(headings[0], overflow="fold")
-    for heading in headings[1:]:
-        table.add_column(heading, justify="right")
+    numbers = (Column(heading, justify="right") for heading in headings[1:])
+    table = Table(Column(headings[0], overflow="fold"), *numbers)
     for name, *cells in rows:
         table.add_row(escape(name), *(cell if isinstance(cell, str) else f"{cell:,}" for cell in cells))
     print(title)

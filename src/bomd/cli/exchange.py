@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
+from bomd.cli import options as shared
+
 
 def convert(
     source: Annotated[Path, typer.Argument(help="A finished run, a label file, or what another tool has exported.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write; for fiftyone a folder.")],
+    output: Annotated[Path, shared.output("The file to write; for fiftyone a folder.")],
     read_as: Annotated[
-        str | None,
-        typer.Option("--from", metavar="FORM", help="What SOURCE is, where its name does not say so."),
+        str | None, typer.Option("--from", metavar="FORM", help="What SOURCE is, where its name does not say so.")
     ] = None,
     write_as: Annotated[
         str | None,
@@ -26,11 +27,9 @@ def convert(
     ] = None,
     options: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="A setting of either form, e.g. --set images=DIR for a label file, --set root=DIR for label-studio "
-            "(repeatable); see docs/ecosystem.md.",
+        shared.setting(
+            "A setting of either form, e.g. --set images=DIR for a label file, --set root=DIR for label-studio "
+            "(repeatable); see docs/ecosystem.md."
         ),
     ] = None,
 ) -> None:
@@ -42,9 +41,9 @@ def convert(
     Given labels stay as they are beside the proposed ones, and what is unknown stays unknown.
     """
     from bomd import exchange
-    from bomd.config import overridden
+    from bomd.config import override
 
-    done = exchange.convert(source, output, read_as, write_as, overridden(options))
+    done = exchange.convert(source, output, read_as, write_as, override({}, options or ()))
     beside = ", proposals" if done.proposed is not None else ""
     beside += f", {int(done.doubts.flagged.sum()):,} flagged" if done.doubts is not None else ""
     print(f"{len(done):,} images, {len(done.given.classes)} classes{beside}: {output}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from bomd.errors import InputError
 
@@ -39,17 +40,11 @@ class Format(StrEnum):
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a model says about one image.
+    """What a model says about one image."""
 
-    Attributes:
-        file: As given, or as found in a folder.
-        probabilities: By finding, in the model's order.
-        positive: Whether each is called; None where nobody can tell.
-    """
-
-    file: str
-    probabilities: Mapping[str, float]
-    positive: Mapping[str, bool | None]
+    file: str  # as given, or as found in a folder
+    probabilities: Mapping[str, float]  # by finding, in the model's order
+    positive: Mapping[str, bool | None]  # whether each is called; None where nobody can tell
 
     def ranked(self) -> list[str]:
         """Findings, the most probable first."""
@@ -147,10 +142,7 @@ def predict(
         raise typer.Exit(1)
 
 
-def export(
-    model: ModelPlace,
-    output: Annotated[Path, typer.Argument(help="The .onnx file to write.")],
-) -> None:
+def export(model: ModelPlace, output: Annotated[Path, typer.Argument(help="The .onnx file to write.")]) -> None:
     """Write a trained classifier as one ONNX file, for use without PyTorch.
 
     It takes square images of the model's size, in grey or colour as it has learnt, and gives probabilities; class
@@ -193,9 +185,7 @@ def _note_on_colour(model: Model, files: Sequence[str], grey: bool) -> str | Non
 
     if grey and model.colour:
         raise InputError("--grey: this model learnt from images in colour, so there is nothing to convert.")
-    if grey or model.converts:
-        return None
-    return check_fits(files, colour=model.colour)
+    return None if grey or model.converts else check_fits(files, colour=model.colour)
 
 
 def _find(places: Sequence[Path]) -> tuple[list[str], list[str], dict[str, str]]:
@@ -248,22 +238,17 @@ def _draw_all(model: Model, rows: Sequence[Predicted], folder: Path, *, everythi
 
 def _free_name(stem: str, taken: set[str]) -> str:
     """A name for a file that no other image of this call has, short enough for any file system."""
-    base = stem[:60]
-    number, name = 1, base
-    while name.casefold() in taken:
-        number += 1
-        name = f"{base}-{number}"
+    names = (f"{stem[:60]}-{number}" if number > 1 else stem[:60] for number in itertools.count(1))
+    name = next(name for name in names if name.casefold() not in taken)
     taken.add(name.casefold())
     return name
 
 
 def _format_of(output: Path | None) -> Format:
-    if output is None:
-        return Format.table
     known = {".csv": Format.csv, ".json": Format.json, ".txt": Format.table}
-    if output.suffix.lower() not in known:
+    if output is not None and output.suffix.lower() not in known:
         raise InputError(f"The name {output.name!r} does not end in {', '.join(known)}: pass --format.")
-    return known[output.suffix.lower()]
+    return Format.table if output is None else known[output.suffix.lower()]
 
 
 def _as_json(
@@ -305,12 +290,9 @@ def _as_csv(rows: Iterable[Predicted], thresholds: Mapping[str, float | None]) -
 
 
 def _as_table(rows: Sequence[Predicted], thresholds: Mapping[str, float | None], console: Console) -> str:
-    table = Table()
-    table.add_column("image", overflow="fold")
-    table.add_column("finding", overflow="fold")
-    for heading in ("probability", "threshold"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("reached", justify="center", no_wrap=True)
+    names = (Column(heading, overflow="fold") for heading in ("image", "finding"))
+    numbers = (Column(heading, justify="right", no_wrap=True) for heading in ("probability", "threshold"))
+    table = Table(*names, *numbers, Column("reached", justify="center", no_wrap=True))
     for row in rows:
         ranked = row.ranked()
         shown = [name for place, name in enumerate(ranked) if place < SHOWN or row.positive[name]]

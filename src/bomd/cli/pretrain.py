@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bomd.cli import options
 from bomd.errors import InputError
 
 
@@ -28,9 +29,7 @@ def pretrain(
         str, typer.Option(help="What to learn beside labels, separated by commas: severity, place.")
     ] = "",
     seed: Annotated[int, typer.Option(min=0, help="Of the phantoms and of everything drawn at random.")] = 0,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Also copy the model folder to here.")
-    ] = None,
+    output: Annotated[Path | None, options.output("Also copy the model folder to here.", "DIR")] = None,
 ) -> None:
     """Learn chests from generated X-rays, as weights for `fit.weights = "phantom"` or `"imagenet+phantom"`.
 
@@ -54,10 +53,10 @@ def pretrain(
     if steps != ("phantom",):
         raise InputError(f'--weights {weights!r}: "self" needs images and is made by the run that asks for it.')
     changes: dict[str, Any] = {"count": count, "epochs": epochs, "seed": seed or None}
-    changes["hospitals"] = tuple(_listed(hospitals)) if hospitals is not None else None
-    changes["targets"] = tuple(_listed(targets)) or None
-    fabric = make_fabric(DeviceSettings())
+    changes["hospitals"] = None if hospitals is None else _listed(hospitals)
+    changes["targets"] = _listed(targets) or None
     given = {name: value for name, value in changes.items() if value is not None}
+    fabric = make_fabric(DeviceSettings())
     start = make(usual(backbone, base, size, fabric.device.type, **given), fabric)
     folder = start.folder if output is None else copy_to(start, output)
     print(start.note())
@@ -65,5 +64,5 @@ def pretrain(
     print(f"Weights: {folder}")
 
 
-def _listed(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())

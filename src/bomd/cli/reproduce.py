@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from bomd.cli.options import Jobs, Seeds, setting
 from bomd.errors import InputError
 
 CHECKOUTS = (Path(__file__).parents[3], Path())  # around this file, or where the command is given
@@ -21,18 +22,14 @@ def reproduce(
         list[str] | None, typer.Argument(metavar="NAME", help="Tables or figures, as --list names them, or all.")
     ] = None,
     recipe: Annotated[str, typer.Option(help="A TOML file, or the name of a recipe that ships with bomd.")] = "phantom",
-    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "0,1,2",
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time, one for each core at most.")] = 1,
+    seeds: Seeds = "0,1,2",
+    jobs: Jobs = 1,
     root: Annotated[Path, typer.Option("--runs", help="Where runs and their stages are kept.")] = Path("runs"),
     results: Annotated[
-        Path,
-        typer.Option(help="The folder of RECIPE.jsonl.xz, the records, and of reproduced/RECIPE, what is made."),
+        Path, typer.Option(help="The folder of RECIPE.jsonl.xz, the records, and of reproduced/RECIPE, what is made.")
     ] = Path("results"),
     overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Override a setting of all runs, such as --set train.root=DIR."
-        ),
+        list[str] | None, setting("Override a setting of all runs, such as --set train.root=DIR.")
     ] = None,
     planning: Annotated[
         bool, typer.Option("--plan", help="Show which runs are missing and what they would cost.")

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import webbrowser
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from bomd.cli.called import command
-
-RunDirectory = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A finished run, or a folder with one, such as that of an audit.")
-]
+from bomd.cli import options
+from bomd.cli.options import RunDirectory, say, typed
 
 
 def review(
@@ -59,20 +54,17 @@ def review(
                         webbrowser.open(page.resolve().as_uri())
                     server.serve(pages, token, listener)
             except KeyboardInterrupt:  # as it is meant to end
-                print(f"Stopped. Your table as it was decided: {_shown('decisions', given)}")
-                print(f"A classifier that learns from it: {_shown('retrain', given)}")
+                print(f"Stopped. Your table as it was decided: {typed('decisions', given)}")
+                print(f"A classifier that learns from it: {typed('retrain', given)}")
             finally:
                 journal.close()
 
 
 def decisions(
     run: RunDirectory,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where the reviewed labels go.")
-    ] = None,
+    output: Annotated[Path | None, options.output("Where the reviewed labels go.", "FILE")] = None,
     rates: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also write how often labels are wrong, for `audit --rates`."),
+        Path | None, typer.Option(metavar="FILE", help="Also write how often labels are wrong, for `audit --rates`.")
     ] = None,
     log: Annotated[
         Path | None,
@@ -94,42 +86,36 @@ def decisions(
 
     given, run = run, only_run(run)
     reviewed, path = write_reviewed(run, output)
+    written = [f"Reviewed labels: {path}", f"Who decided what: {details_beside(path)}"]
     if rates is not None:
         from bomd.review.rates import write_rates
 
         write_rates(run, reviewed, rates)
+        written.append(f"Rates by these decisions: {rates}")
     if log is not None:
         from bomd.review.sign_off import write_log
 
         entries, page = write_log(run, reviewed, log)
+        written.append(f"Change log: {log}, {len(entries)} lines; to sign: {page}")
     found = agreement(current(read_events(run / FILE, reviewed.labels.classes)), reviewed.labels.classes)
-    console = Console(highlight=False, soft_wrap=True)
     judged = int((reviewed.reviewers > 0).sum())
     print(f"{judged} of {len(reviewed.labels)} images are reviewed; {reviewed.split.sum()} labels are unresolved.")
     for person in found["reviewers"]:
-        console.print(f"{person['name']}: {_images(person['images'])}", markup=False)
+        say(f"{person['name']}: {_images(person['images'])}")
     if found["shared"]:
         kappa = found["overall"]["kappa"]
         value = "not defined, since all judgements are the same" if kappa is None else f"{kappa:.2f}"
         print(f"{found['measure']}'s kappa over {_images(found['shared'])} that several people judged: {value}")
-    console.print(f"Reviewed labels: {path}", markup=False)
-    console.print(f"Who decided what: {details_beside(path)}", markup=False)
-    if rates is not None:
-        console.print(f"Rates by these decisions: {rates}", markup=False)
-    if log is not None:
-        console.print(f"Change log: {log}, {len(entries)} lines; to sign: {page}", markup=False)
+    say("\n".join(written))
     if judged:
-        console.print(f"Next, a classifier that learns from it: {_shown('retrain', given)}", markup=False)
+        say(f"Next, a classifier that learns from it: {typed('retrain', given)}")
     else:
-        console.print(f"Nobody has decided anything yet: {_shown('review', given, '--open')}", markup=False)
+        say(f"Nobody has decided anything yet: {typed('review', given, '--open')}")
 
 
 def retrain(
     run: RunDirectory,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Where the model goes; by default RUN/retrained."),
-    ] = None,
+    output: Annotated[Path | None, options.output("Where the model goes; by default RUN/retrained.", "DIR")] = None,
     held_out: Annotated[
         float | None,
         typer.Option(help="Share of the patients that choose thresholds; by default that of the run, or a fifth."),
@@ -149,7 +135,6 @@ def retrain(
     from bomd.review.retrain import retrain as train_again
 
     done = train_again(run, output, held_out)
-    say = Console(highlight=False, soft_wrap=True, markup=False).print
     held_out_images = Record.of(done.run).result.images[VALIDATION]
     chosen = read_json(done.model / "model.json").get("thresholds") or {}
     there = {name: value for name, value in chosen.items() if value is not None}
@@ -158,12 +143,7 @@ def retrain(
         say(f"  {name}: {'too few or too uncertain labels' if value is None else f'{value:.2f}'}")
     say(f"Model: {done.model}")
     say(f"Report: {done.page}")
-    say(f"Next, new images: {_shown('predict', done.model, 'IMAGES')}")
-
-
-def _shown(name: str, place: Path, *rest: str) -> str:
-    """Another command as it can be typed."""
-    return shlex.join([command(), name, str(place), *rest])
+    say(f"Next, new images: {typed('predict', done.model, 'IMAGES')}")
 
 
 def _images(count: int) -> str:

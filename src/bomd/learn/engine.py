@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from bomd.config import FitSettings
 from bomd.data.augment import Motion, draw
 from bomd.data.batches import Images
 from bomd.errors import InputError
-from bomd.learn import checkpoint
+from bomd.files import replacing
 from bomd.learn.learner import Batch, History, Learner, Predict, Score, prepare
 from bomd.learn.steps import Epoch, Steps
 from bomd.networks.backbone import Network
@@ -72,13 +72,12 @@ def fit(
     buffers = learner.buffers()
     count = len(targets) // runner.batch
     path = directory / "checkpoint.pt"
-    state = checkpoint.load(path)
+    state = _load(path) if path.exists() else None
     processes.wait()  # nobody may write the next one before everybody has read this one
     history: History = state["history"] if state else []
     best: dict[str, Any] | None = state["best"] if state else None
     if state:
-        for network, weights in zip(networks, state["networks"], strict=True):
-            network.load_state_dict(weights)
+        _restore(networks, state["networks"])
         runner.restore(state["optimiser"])
         for name, tensor in buffers.items():
             tensor.copy_(state["buffers"][name])
@@ -96,41 +95,33 @@ def fit(
             for network in networks:
                 network.train()
             done = [(epoch * count + number) / (settings.epochs * count) for number in range(count)]
+            rates = [settings.rate * rate_factor(settings.schedule, part) * learner.pace(part) for part in done]
             order = torch.randperm(len(table), generator=torch.Generator().manual_seed(derive(seed, "order", epoch)))
-            mean, trained = runner.run(
-                Epoch(
-                    order[: count * runner.batch],  # the incomplete last batch is left to the next epoch's order
-                    _motions(learner.views, count * runner.batch, settings.augment, seed, epoch, fabric.device),
-                    [settings.rate * rate_factor(settings.schedule, part) * learner.pace(part) for part in done],
-                    learner.phase(epoch),
-                ),
-                advance,
-            )
+            whole = order[: count * runner.batch]  # the incomplete last batch is left to the next epoch's order
+            motions = _motions(learner.views, len(whole), settings.augment, seed, epoch, fabric.device)
+            mean, trained = runner.run(Epoch(whole, motions, rates, learner.phase(epoch)), advance)
             if not math.isfinite(mean):
                 raise InputError(
                     f"The loss of {what!r} became {mean} in epoch {epoch + 1}: "
                     f"lower the learning rate (now {settings.rate:g}) or clip gradients (fit.clip)."
                 )
-            record: dict[str, Any] = {
-                "stage": what,
-                "epoch": epoch + 1,
-                "loss": mean,
-                "images": shown + trained,
-                "seconds": round(time.perf_counter() - began, 3),
-            }
+            record: dict[str, Any] = {"stage": what, "epoch": epoch + 1, "loss": mean, "images": shown + trained}
+            record["seconds"] = round(time.perf_counter() - began, 3)
             if validate is not None:
                 score = validate(networks)
                 record["validation"] = score if math.isfinite(score) else None
                 better = math.isfinite(score) and (best is None or score > best["score"])
                 if settings.select == "best" and better:
-                    best = {"score": score, "epoch": epoch + 1, "networks": checkpoint.weights_of(networks)}
+                    best = {"score": score, "epoch": epoch + 1, "networks": _weights_of(networks)}
             history.append(record)
             advance(0, note=f"loss {mean:.4f}")
-            checkpoint.save(path, networks, runner.optimiser, buffers, history, best)
+            if processes.first():
+                memory = {name: tensor.cpu() for name, tensor in buffers.items()}
+                state = {"networks": _weights_of(networks), "optimiser": runner.optimiser.state_dict()}
+                save_checkpoint(path, state | {"buffers": memory, "history": history, "best": best})
 
     if settings.select == "best" and best is not None:
-        for network, weights in zip(networks, best["networks"], strict=True):
-            network.load_state_dict(weights)
+        _restore(networks, best["networks"])
     for network in networks:
         network.eval()
     return networks, history
@@ -138,11 +129,7 @@ def fit(
 
 @torch.no_grad()
 def predict(
-    learner: Learner,
-    networks: Sequence[Network],
-    images: Images,
-    batch: int = 256,
-    score: Score | None = None,
+    learner: Learner, networks: Sequence[Network], images: Images, batch: int = 256, score: Score | None = None
 ) -> Tensor:
     """(N, C) scores of un-augmented images in evaluation mode, on the CPU; processes share the rows."""
     ask = score or learner.predict
@@ -182,3 +169,33 @@ def _motions(
     purposes = [("augment", epoch, *([view] if view else [])) for view in range(views)]
     generators = [torch.Generator().manual_seed(derive(seed, *purpose)) for purpose in purposes]
     return [draw(count, augmentation, generator).to(device) for generator in generators]
+
+
+def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
+    """Write everything whole."""
+    with replacing(path) as temporary:
+        try:
+            torch.save(state, temporary)
+        except RuntimeError as error:  # what PyTorch makes of a full disk
+            reason = str(error).splitlines()[0]
+            raise InputError(
+                f"Cannot write {path}: {reason}. Is the disk full? The same command then goes on."
+            ) from error
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds for a damaged archive
+        raise InputError(f"Cannot read checkpoint {path}: {error}. Delete it to start over.") from error
+    return state
+
+
+def _weights_of(networks: Sequence[Network]) -> list[dict[str, Tensor]]:
+    """A copy of all weights and running statistics."""
+    return [{name: value.detach().cpu().clone() for name, value in net.state_dict().items()} for net in networks]
+
+
+def _restore(networks: Sequence[Network], weights: Sequence[Mapping[str, Tensor]]) -> None:
+    for network, own in zip(networks, weights, strict=True):
+        network.load_state_dict(own)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -32,23 +33,14 @@ class Predict(Protocol):
 
 @dataclass(frozen=True)
 class Batch:
-    """What a training step sees.
+    """What a training step sees; of several processes each has the pixels and motions of its share."""
 
-    Attributes:
-        index: (B) rows of the training table, for methods that remember each image.
-        targets: (B, C) what to learn.
-        pixels: (B, H, W) uint8 as stored, or (B, H, W, 3) in colour; of several processes each has its share.
-        channels: Of the images that networks expect.
-        motions: How to augment each view, as many as the learner's `views`; None leaves images as they are.
-        gathers: Whether a view has the images of all processes, where each has the pixels and motions of its share.
-    """
-
-    index: Tensor
-    targets: Tensor
-    pixels: Tensor
-    channels: int
-    motions: Sequence[Motion] | None = None
-    gathers: bool = False
+    index: Tensor  # (B) rows of the training table, for methods that remember each image
+    targets: Tensor  # (B, C) what to learn
+    pixels: Tensor  # (B, H, W) uint8 as stored, or (B, H, W, 3) in colour
+    channels: int  # of the images that networks expect
+    motions: Sequence[Motion] | None = None  # how to augment each of the learner's `views`; None leaves images alone
+    gathers: bool = False  # whether a view has the images of all processes
     _given: list[int] = field(default_factory=lambda: [0], repr=False)
 
     def view(self) -> Tensor:
@@ -56,15 +48,12 @@ class Batch:
 
         Of several processes each gets its share of the images, which networks know about, unless the learner `mixes`.
         """
-        moved = self.pixels.float() if self.motions is None else move(self.pixels, self._next(self.motions))
-        return prepare(spread.gather(moved, len(self.index)) if self.gathers else moved, self.channels)
-
-    def _next(self, motions: Sequence[Motion]) -> Motion:
-        number = self._given[0]
-        if number == len(motions):
-            raise ValueError(f"The step asks for more than {number} views: set `views` of the learner.")
+        given = self._given[0]
+        if self.motions is not None and given == len(self.motions):
+            raise ValueError(f"The step asks for more than {given} views: set `views` of the learner.")
+        moved = self.pixels.float() if self.motions is None else move(self.pixels, self.motions[given])
         self._given[0] += 1
-        return motions[number]
+        return prepare(spread.gather(moved, len(self.index)) if self.gathers else moved, self.channels)
 
 
 class Learner:
@@ -89,16 +78,8 @@ class Learner:
 
     def build(self, outputs: int, settings: FitSettings, seed: int) -> list[Network]:
         """The networks, each from a seed of its own; those whose weights need no gradient are not trained."""
-        return [
-            build(
-                settings.backbone,
-                outputs,
-                weights=settings.weights,
-                seed=derive(seed, "network", number),
-                freeze=settings.freeze,
-            )
-            for number in range(self.networks)
-        ]
+        make = partial(build, settings.backbone, outputs, weights=settings.weights, freeze=settings.freeze)
+        return [make(seed=derive(seed, "network", number)) for number in range(self.networks)]
 
     def buffers(self) -> dict[str, Tensor]:
         """Memory that belongs in checkpoints; tensors are restored in place."""
@@ -124,16 +105,17 @@ class Learner:
 
     def predict(self, networks: Sequence[Network], images: Tensor) -> Tensor:
         """(B, C) probabilities of normalised images; several networks are averaged."""
-        return torch.stack([link(network(images), self.exclusive) for network in self.deployed(networks)]).mean(0)
+        return average(self.deployed(networks), images, self.exclusive)
 
     def deployed(self, networks: Sequence[Network]) -> list[Network]:
         """The networks to keep in a model: the mean of their probabilities is the prediction."""
         return list(networks)
 
 
-def link(logits: Tensor, exclusive: bool) -> Tensor:
-    """(B, C) probabilities: each class on its own, or one of them for each image."""
-    return logits.softmax(dim=1) if exclusive else logits.sigmoid()
+def average(networks: Sequence[Network], images: Tensor, exclusive: bool) -> Tensor:
+    """(B, C) mean probabilities: each class on its own, or one of them for each image."""
+    logits = [network(images) for network in networks]
+    return torch.stack([own.softmax(dim=1) if exclusive else own.sigmoid() for own in logits]).mean(0)
 
 
 def prepare(pixels: Tensor, channels: int) -> Tensor:

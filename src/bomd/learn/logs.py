@@ -6,8 +6,6 @@ A viewer that is missing or fails costs one line on the screen and never a run.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +16,7 @@ from bomd.files import write_text
 from bomd.learn.learner import History
 
 DEFAULT = ("tensorboard",)
-LOGGED = {"loss": "loss", "validation": "validation AUC", "seconds": "seconds"}  # what an epoch's record has
+LOGGED = {"loss": "loss", "validation": "validation_AUC", "seconds": "seconds"}  # what an epoch's record has
 
 
 class Logger(Protocol):
@@ -67,12 +65,9 @@ class _Csv:
         self._rows.append({"step": step, **metrics})
 
     def save(self) -> None:
-        stream = io.StringIO()
-        heads = dict.fromkeys(name for row in self._rows for name in row)
-        writer = csv.DictWriter(stream, list(heads), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self._rows)
-        write_text(self._path, stream.getvalue())
+        import pandas as pd
+
+        write_text(self._path, pd.DataFrame(self._rows).to_csv(index=False, lineterminator="\n"))
 
     def finalize(self, status: str) -> None:
         """Nothing is left to do."""
@@ -88,17 +83,14 @@ def find_loggers(names: Sequence[str]) -> dict[str, Callable[[Path], Logger]]:
         names: Keys of `LOGGERS`, or `module:function` for one of your own: the function gets the run directory and
             returns a `Logger`, such as Weights & Biases' or MLflow's of Lightning.
     """
-    return {name: LOGGERS[name] if name in LOGGERS else _own(name) for name in names}
+    for name in names:
+        if name not in LOGGERS and not outside.names(name):
+            raise InputError(f"No logger {name!r}: use {', '.join(LOGGERS)}, or module:function for one of your own.")
+    return {name: LOGGERS[name] if name in LOGGERS else outside.find(name, "logger") for name in names}
 
 
 def log_history(directory: Path, history: History, names: Sequence[str] = DEFAULT) -> None:
-    """Write loss, validation AUC and time of every epoch, in `directory/tensorboard` and wherever others write.
-
-    Args:
-        directory: Of the run.
-        history: One record per epoch, of one or several stages.
-        names: See `find_loggers`.
-    """
+    """Write loss, validation AUC and time of every epoch of a run, in its folder and wherever loggers write."""
     for name, make in find_loggers(names).items():
         try:
             logger = make(directory)
@@ -116,12 +108,5 @@ def _points(history: History) -> Iterator[tuple[int, dict[str, float]]]:
     """Each epoch with its numbers, such as "train_classifier/loss"; what was not measured is left out."""
     for record in history:
         stage = str(record.get("stage", "train")).replace(" ", "_")
-        found = {f"{stage}/{LOGGED[key].replace(' ', '_')}": record.get(key) for key in LOGGED}
+        found = {f"{stage}/{name}": record.get(key) for key, name in LOGGED.items()}
         yield int(record["epoch"]), {tag: float(value) for tag, value in found.items() if value is not None}
-
-
-def _own(name: str) -> Callable[[Path], Logger]:
-    if not outside.names(name):
-        raise InputError(f"No logger {name!r}: use {', '.join(LOGGERS)}, or module:function for one of your own.")
-    made: Callable[[Path], Logger] = outside.find(name, "logger")
-    return made

@@ -30,19 +30,12 @@ AHEAD = 16  # steps that the host may run ahead of the GPU in each of two blocks
 
 @dataclass(frozen=True)
 class Epoch:
-    """What the steps of an epoch go through.
+    """What the steps of an epoch go through."""
 
-    Attributes:
-        order: (steps * B) rows of the training table.
-        motions: The augmentation of each view, a motion per entry of `order`; None for none.
-        rates: The learning rate of each step.
-        phase: Steps of the same phase may be replayed from one recording.
-    """
-
-    order: Tensor
-    motions: list[Motion] | None
-    rates: list[float]
-    phase: object
+    order: Tensor  # (steps * B) rows of the training table
+    motions: list[Motion] | None  # the augmentation of each view, for every entry of `order`
+    rates: list[float]  # the learning rate of each step
+    phase: object  # steps of the same one may be replayed from one recording
 
 
 class Steps:
@@ -57,11 +50,7 @@ class Steps:
         settings: FitSettings,
         device: DeviceSettings,
     ) -> None:
-        """Make the optimiser and decide whether to record.
-
-        Args:
-            targets: (N, C) on the device.
-        """
+        """Make the optimiser and decide whether to record; `targets` are (N, C) on the device."""
         self.learner, self.networks, self.images, self.targets = learner, networks, images, targets
         self.settings, self.batch = settings, min(settings.batch, len(targets))
         self.weights = [weight for network in networks for weight in network.parameters() if weight.requires_grad]
@@ -80,7 +69,7 @@ class Steps:
         self._shared = processes.joined() and processes.count() <= self.batch
         self._own = spread.own_part(self.batch) if self._shared else slice(0, self.batch)
         record = self._gpu and device.graphs and learner.recordable
-        self._stream = _new_stream(targets.device) if record else None
+        self._stream = torch.cuda.Stream(targets.device) if record else None  # type: ignore[no-untyped-call]
         self._recording: _Recording | None = None
         self._plain = 0  # steps of the present phase so far
         self._phase: object = None
@@ -142,9 +131,8 @@ class Steps:
                 group["lr"] = rate
 
     def _step(self, index: Tensor, pixels: Tensor, motions: list[Motion] | None) -> None:
-        channels = self.networks[0].channels
         gathers = self._shared and self.learner.mixes
-        batch = Batch(index, self.targets[index], pixels, channels, motions, gathers)
+        batch = Batch(index, self.targets[index], pixels, self.networks[0].channels, motions, gathers)
         loss = self.learner.step(self.networks, batch)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -159,11 +147,7 @@ class Steps:
 
 
 class _Recording:
-    """One step as a CUDA graph, with the tensors that it reads.
-
-    Attributes:
-        shown: Images that go through the networks in it.
-    """
+    """One step as a CUDA graph, with the tensors that it reads; `shown` images go through the networks in it."""
 
     def __init__(
         self,
@@ -208,10 +192,6 @@ def _tensors(index: Tensor, pixels: Tensor, motions: list[Motion] | None) -> lis
 def _motions(tensors: Sequence[Tensor], like: Sequence[Motion]) -> list[Motion]:
     threes = zip(tensors[0::3], tensors[1::3], tensors[2::3], like, strict=True)
     return [Motion(matrix, brightness, contrast, old.padding) for matrix, brightness, contrast, old in threes]
-
-
-def _new_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def _shown(networks: Sequence[Network]) -> int:

@@ -25,17 +25,11 @@ WORTH_PROCESSES = 32 << 20  # bytes of image files; below that, starting process
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """What a model says about some files.
+    """What a model says about some files."""
 
-    Attributes:
-        files: (n) that could be read.
-        values: (n, C) their probabilities.
-        broken: Why each of the others could not be read.
-    """
-
-    files: list[str]
-    values: Floats
-    broken: dict[str, str]
+    files: list[str]  # (n) that could be read
+    values: Floats  # (n, C) their probabilities
+    broken: dict[str, str]  # why each of the others could not be read
 
 
 def predict_blocks(model: Model, files: Sequence[Path | str], batch: int = BATCH) -> Iterator[Block]:

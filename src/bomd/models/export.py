@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bomd import outside
 from bomd.data.images import shape_of
 from bomd.errors import InputError
 from bomd.files import replacing
-from bomd.learn.learner import link, prepare
 from bomd.models.model import Model
 
 LARGEST_DIFFERENCE = 1e-4  # of a probability between PyTorch and the file
+REMEDY = "ONNX export needs an extra: pip install 'bomd[onnx]'."
 
 
 class Whole(nn.Module):
@@ -28,12 +29,10 @@ class Whole(nn.Module):
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        self.networks = nn.ModuleList(model.networks)
-        self.channels, self.exclusive = model.networks[0].channels, model.exclusive
+        self.networks, self.model = nn.ModuleList(model.networks), model
 
     def forward(self, pixels: Tensor) -> Tensor:
-        images = prepare(pixels.float(), self.channels)
-        return torch.stack([link(network(images), self.exclusive) for network in self.networks]).mean(0)
+        return self.model.forward(pixels)
 
 
 def export_onnx(model: Model, path: Path) -> float:
@@ -42,24 +41,17 @@ def export_onnx(model: Model, path: Path) -> float:
     The file takes `pixels`, (B, size, size) uint8 of square images as `bomd.data.images.fit_square` makes them, or
     (B, size, size, 3) where the model learnt from colour, and gives `probabilities`, (B, C); class names (as JSON),
     size and mode ("grey" or "colour") are in its metadata. Whoever decodes images differently gets different
-    probabilities.
-
-    Raises:
-        InputError: if the extra is missing, PyTorch's exporter does not know a part of the network, or the file does
-            not give what PyTorch gives.
+    probabilities. A file that does not give what PyTorch gives is an error, and not kept.
     """
-    try:
-        import onnx
-        import onnxruntime  # noqa: F401 - asked for now, not after minutes
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise InputError("ONNX export needs an extra: pip install 'bomd[onnx]'.") from error
+    # All are asked for now, not after minutes.
+    onnx, *_ = (outside.package(name, REMEDY) for name in ("onnx", "onnxruntime", "onnxscript"))
     whole = Whole(model).cpu().float().eval()
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 256, (3, *shape_of(model.size, model.colour)), dtype=torch.uint8, generator=generator)
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), _quiet("torch.onnx", "onnxscript"):
-        warnings.simplefilter("ignore")  # about things that the comparison below would show
-        try:
+    logged = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # about things that the comparison below would show
+    try:
+        with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
             program = torch.onnx.export(
                 whole,
                 (pixels,),
@@ -69,15 +61,15 @@ def export_onnx(model: Model, path: Path) -> float:
                 dynamic_shapes={"pixels": {0: "batch"}},
                 optimize=True,
             )
-        except Exception as error:  # what the exporter cannot translate arrives as many kinds
-            name = model.networks[0].name
-            raise InputError(
-                f"PyTorch's exporter cannot write {name!r} as ONNX ({type(error).__name__}): use the model folder."
-            ) from error
+    except Exception as error:  # what the exporter cannot translate arrives as many kinds
+        name, kind = model.networks[0].name, type(error).__name__
+        raise InputError(f"PyTorch's exporter cannot write {name!r} as ONNX ({kind}): use the model folder.") from error
+    finally:
+        logging.disable(logged)
     assert program is not None
     proto = program.model_proto
-    facts = {"classes": json.dumps(model.classes), "size": str(model.size), "made_by": "bomd"}
-    facts["mode"] = "colour" if model.colour else "grey"
+    mode = "colour" if model.colour else "grey"
+    facts = {"classes": json.dumps(model.classes), "size": str(model.size), "made_by": "bomd", "mode": mode}
     onnx.helper.set_model_props(proto, facts)
     with replacing(path) as temporary:
         onnx.save(proto, temporary)
@@ -104,15 +96,3 @@ def run_onnx(path: Path, pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndar
     """(B, C) probabilities of (B, size, size) or (B, size, size, 3) images by an exported file."""
     (probabilities,) = open_onnx(path).run(["probabilities"], {"pixels": pixels})
     return np.asarray(probabilities)
-
-
-@contextlib.contextmanager
-def _quiet(*names: str) -> Any:
-    before = {name: logging.getLogger(name).level for name in names}
-    for name in names:
-        logging.getLogger(name).setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for name, level in before.items():
-            logging.getLogger(name).setLevel(level)

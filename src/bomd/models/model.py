@@ -19,23 +19,23 @@ from safetensors import SafetensorError
 from safetensors import torch as tensors
 from torch import Tensor
 
-from bomd.config import LARGEST_SIZE
+from bomd.config import LARGEST_SIZE, DeviceSettings
 from bomd.data.batches import SCALES
 from bomd.data.images import shape_of
 from bomd.errors import InputError
-from bomd.files import make_private, read_json, replacing, write_json, write_text
-from bomd.learn.learner import link, prepare
+from bomd.files import make_private, read_json, write_bytes, write_json, write_text
+from bomd.learn.learner import average, prepare
 from bomd.models import card
 from bomd.models.blocks import predict_blocks
-from bomd.networks.architectures import PLAIN, complete, describe, make
+from bomd.networks.architectures import describe, make
 from bomd.networks.backbone import Network
 from bomd.networks.device import make_fabric
+from bomd.networks.weights import load_strictly, portable
 from bomd.runs import run_of_audit
 from bomd.tables import LabelTable
 
 FORMAT = 2
-FIRST_FORMAT = 1  # without preprocessing, thresholds, metrics and checksums; still opened
-DESCRIPTION = "model.json"
+DESCRIPTION, FILE = "model.json", "network{}.safetensors"
 SIZES = (8, LARGEST_SIZE)  # of the square, in pixels
 MOST_NETWORKS = 64
 # Names of the rules of `bomd.data.images`, to be changed with them: a model that learnt by other rules is not opened.
@@ -45,29 +45,17 @@ RESIZING = "stretch-bilinear-antialiased"
 
 @dataclass(frozen=True)
 class Model:
-    """Networks with what is needed to use them on a new image.
+    """Networks with what is needed to use them on a new image."""
 
-    Attributes:
-        networks: Whose probabilities are averaged.
-        classes: C names, in the order of the outputs.
-        size: Side of the square that images are resized to.
-        thresholds: For each class, from which probability on it is called; None where that is not known.
-        metrics: For each set of images, the mean AUC with its interval, as `Classification.brief` has it.
-        facts: What it was trained on, and how.
-        colour: Whether it sees images in colour.
-        converts: Whether it sees images in grey that were in colour when it learnt from them, too.
-        exclusive: Whether an image has one class and no other, so that probabilities add up to 1.
-    """
-
-    networks: tuple[Network, ...]
-    classes: tuple[str, ...]
-    size: int
-    thresholds: Mapping[str, float | None] = field(default_factory=dict)
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    colour: bool = False
-    converts: bool = False
-    exclusive: bool = False
+    networks: tuple[Network, ...]  # whose probabilities are averaged
+    classes: tuple[str, ...]  # in the order of the outputs
+    size: int  # side of the square that images are resized to
+    thresholds: Mapping[str, float | None] = field(default_factory=dict)  # from which a class is called, where known
+    metrics: Mapping[str, Any] = field(default_factory=dict)  # `Classification.brief` for each set of images
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what it was trained on, and how
+    colour: bool = False  # whether it sees images in colour
+    converts: bool = False  # whether it learnt from images in colour that were converted to grey
+    exclusive: bool = False  # whether an image has one class and no other, so that probabilities add up to 1
     _single: list[Recorded] = field(default_factory=list, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -78,19 +66,15 @@ class Model:
 
     @torch.no_grad()
     def probabilities(self, pixels: np.ndarray[Any, np.dtype[np.uint8]] | Tensor) -> Tensor:
-        """(B, C) for square uint8 images, averaged over the networks: (B, size, size), or (B, size, size, 3) in colour.
-
-        Raises:
-            InputError: They are in colour and the model sees grey ones, or the reverse.
-        """
+        """(B, C) of square uint8 images, averaged over networks: (B, size, size), or (B, size, size, 3) in colour."""
         given = torch.as_tensor(pixels).to(self.device)
         if (given.ndim == 4) != self.colour:
             wanted = ", ".join(map(str, shape_of(self.size, self.colour)))
             raise InputError(f"The model needs pixels (B, {wanted}), not {tuple(given.shape)}.")
         if len(given) > 1 or self.device.type == "cpu":
-            return self._forward(given).cpu()
+            return self.forward(given).cpu()
         if not self._single:  # images that come one by one are worth a recording
-            self._single.append(Recorded(self._forward, given))
+            self._single.append(Recorded(self.forward, given))
         return self._single[0](given).cpu()
 
     def predict(self, files: Sequence[Path | str] | Path | str, batch: int = 64) -> LabelTable:
@@ -103,27 +87,21 @@ class Model:
             InputError: A file cannot be read; it is named.
         """
         files = [files] if isinstance(files, str | Path) else files  # text is a sequence, too: of letters
-        found, broken = self.predict_readable(files, batch)
+        blocks = list(predict_blocks(self, files, batch))
+        broken = [reason for block in blocks for reason in block.broken.values()]
         if broken:
             others = f" ({len(broken)} of {len(files)} images cannot be read.)" if len(broken) > 1 else ""
-            raise InputError(f"{next(iter(broken.values()))}{others}")
-        return found
-
-    def predict_readable(self, files: Sequence[Path | str], batch: int = 64) -> tuple[LabelTable, dict[str, str]]:
-        """Probabilities of the files that can be read, in the order given, and why each of the others cannot."""
-        blocks = list(predict_blocks(self, files, batch))
+            raise InputError(f"{broken[0]}{others}")
         names = np.asarray([name for block in blocks for name in block.files], dtype=np.str_)
-        values = np.concatenate([block.values for block in blocks])
-        broken = {name: reason for block in blocks for name, reason in block.broken.items()}
-        return LabelTable(names, self.classes, values, paths=names), broken
+        return LabelTable(names, self.classes, np.concatenate([block.values for block in blocks]), paths=names)
 
     @property
     def device(self) -> torch.device:
         return next(self.networks[0].parameters()).device
 
-    def _forward(self, pixels: Tensor) -> Tensor:
-        images = prepare(pixels.float(), self.networks[0].channels)
-        return torch.stack([link(network(images), self.exclusive) for network in self.networks]).mean(0)
+    def forward(self, pixels: Tensor) -> Tensor:
+        """`probabilities` where the pixels are: checked, and on the networks' device."""
+        return average(self.networks, prepare(pixels.float(), self.networks[0].channels), self.exclusive)
 
 
 class Recorded:
@@ -160,18 +138,11 @@ def save(
     exclusive: bool = False,
     **facts: Any,
 ) -> None:
-    """Write the folder; `model.json` comes last, so a folder that has it and opens is complete.
+    """Write the folder of a `Model`; `model.json` comes last, so a folder that has it and opens is complete.
 
     Args:
         networks: All of one architecture.
-        classes: C names, in the order of the outputs.
-        size: Side of the square that images are resized to.
-        thresholds: See `bomd.measure.thresholds`; classes without one have None.
-        metrics: By test set; see `bomd.measure.metrics.Classification.brief`.
-        colour: Whether they learnt from images in colour.
-        converts: Whether they learnt from images in colour that were converted to grey.
-        exclusive: Whether an image has one class and no other.
-        facts: What it was trained on, and how, as `bomd.models.card.facts_of` has it; must fit into JSON.
+        facts: As `bomd.models.card.facts_of` has them; must fit into JSON.
     """
     architecture = describe(networks[0])
     if any(describe(network) != architecture for network in networks):
@@ -179,11 +150,9 @@ def save(
     make_private(directory)
     checksums = {}
     for number, network in enumerate(networks):
-        weights = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
-        content = tensors.save(weights)
-        with replacing(directory / _weights_file(number)) as temporary:
-            temporary.write_bytes(content)
-        checksums[_weights_file(number)] = hashlib.sha256(content).hexdigest()
+        content = tensors.save(portable(network))
+        write_bytes(directory / FILE.format(number), content)
+        checksums[FILE.format(number)] = hashlib.sha256(content).hexdigest()
     description = {
         "format": card.ONE_CLASS if exclusive else FORMAT,  # older versions would get the probabilities wrong
         "backbone": networks[0].name,
@@ -210,32 +179,25 @@ def load(directory: Path | str, accelerator: Any = "auto") -> Model:
     Raises:
         InputError: There is none, or it is damaged or of another version; one line says what is wrong.
     """
-    from bomd.config import DeviceSettings
-
     directory = _find(Path(directory))
     description = _checked(read_json(directory / DESCRIPTION), directory)
-    classes = tuple(description["classes"])
     fabric = make_fabric(DeviceSettings(accelerator=accelerator))
-    networks = [
-        _open_network(directory, number, description).place(fabric).eval() for number in range(description["networks"])
-    ]
-    colour = description["preprocessing"].get("reading") == READING[True]
+    numbers, preprocessing = range(description["networks"]), description["preprocessing"]
+    networks = tuple(_open_network(directory, number, description).place(fabric).eval() for number in numbers)
+    colour = preprocessing.get("reading") == READING[True]
     if colour and networks[0].channels != 3:
         raise InputError(f"{directory}: the model sees colour, but its network has one channel.")
-    expected = _preprocessing(networks[0].channels, colour)
-    for name, value in expected.items():
-        if description["preprocessing"].get(name, value) != value:
+    for name, value in _preprocessing(networks[0].channels, colour).items():
+        if preprocessing.get(name, value) != value:
             raise InputError(f"{directory}: the model's {name} is not what this version of bomd does ({value}).")
     return Model(
-        tuple(networks),
-        classes,
-        description["preprocessing"]["size"],
-        description["thresholds"],
-        description["metrics"],
-        description["facts"],
-        colour,
-        description["preprocessing"].get("converts") is True,
-        description["format"] == card.ONE_CLASS,
+        networks,
+        tuple(description["classes"]),
+        preprocessing["size"],
+        **{name: description[name] for name in ("thresholds", "metrics", "facts")},
+        colour=colour,
+        converts=preprocessing.get("converts") is True,
+        exclusive=description["format"] == card.ONE_CLASS,
     )
 
 
@@ -252,10 +214,6 @@ def _find(place: Path) -> Path:
     return found[0]
 
 
-def _weights_file(number: int) -> str:
-    return f"network{number}.safetensors"
-
-
 def _preprocessing(channels: int, colour: bool) -> dict[str, Any]:
     """How images become numbers, besides the size; a model that was trained otherwise is not opened."""
     mean, deviation = ([pair[place] for pair in SCALES[channels]] for place in (0, 1))
@@ -265,46 +223,28 @@ def _preprocessing(channels: int, colour: bool) -> dict[str, Any]:
 
 def _open_network(directory: Path, number: int, description: Mapping[str, Any]) -> Network:
     """One network with its weights; every tensor must be there, of the right shape and finite."""
-    path = directory / _weights_file(number)
-    architecture, outputs = description["architecture"], len(description["classes"])
+    path, architecture = directory / FILE.format(number), description["architecture"]
     try:
         content = path.read_bytes()
-        weights = complete(architecture["name"], tensors.load(content), outputs)
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}.") from error
-    except SafetensorError as error:
-        raise InputError(f"Cannot read {path}: {str(error).splitlines()[0]}.") from error
-    if description["format"] != FIRST_FORMAT and (
-        description["checksums"].get(path.name) != hashlib.sha256(content).hexdigest()
-    ):
+        weights = dict(sorted(tensors.load(content).items()))  # the same of several misfits is named every time
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise InputError(f"Cannot read {path}: {reason}.") from error
+    if description["checksums"].get(path.name) != hashlib.sha256(content).hexdigest():
         raise InputError(f"Cannot read {path}: it is not the file that was saved with {DESCRIPTION}.")
     try:
+        outputs = len(description["classes"])
         network = make(architecture["name"], description["backbone"], outputs, **architecture["arguments"])
     except InputError:
         raise
     except Exception as error:  # an architecture's arguments may be anything
         reason = str(error).partition("\n")[0]
         raise InputError(f"Cannot open {directory}: no such {architecture['name']!r} network: {reason}.") from error
-    problem = _misfit(network.state_dict(), weights)
-    if problem is not None:
-        raise InputError(f"Cannot read {path}: {problem}.")
-    network.load_state_dict(weights, strict=True)
+    load_strictly(network, weights, str(path), head=None, rename=str)
+    for name, tensor in weights.items():
+        if not tensor.isfinite().all():
+            raise InputError(f"Cannot read {path}: tensor {name!r} is not finite.")
     return network
-
-
-def _misfit(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str | None:
-    """What keeps these weights from being those of a network, if anything does."""
-    if expected.keys() != weights.keys():
-        name = min(expected.keys() ^ weights.keys())
-        return f"tensor {name!r} is {'missing' if name in expected else 'not part of this network'}"
-    for name, tensor in sorted(weights.items()):
-        if tensor.shape != expected[name].shape:
-            return f"tensor {name!r} has shape {tuple(tensor.shape)}, expected {tuple(expected[name].shape)}"
-        if tensor.is_floating_point() != expected[name].is_floating_point():
-            return f"tensor {name!r} is of type {tensor.dtype}, expected {expected[name].dtype}"
-        if tensor.is_floating_point() and not tensor.isfinite().all():
-            return f"tensor {name!r} is not finite"
-    return None
 
 
 def _checked(description: Any, directory: Path) -> dict[str, Any]:
@@ -317,12 +257,9 @@ def _checked(description: Any, directory: Path) -> dict[str, Any]:
 
     require(isinstance(description, dict), "this is not the description of a model")
     found = description.get("format")
-    if found not in (FIRST_FORMAT, FORMAT, card.ONE_CLASS):
+    if found not in (FORMAT, card.ONE_CLASS):
         raise InputError(f"{directory} holds a model of another version (format {found}).")
     whole = dict(description)
-    if found == FIRST_FORMAT:
-        whole |= {"preprocessing": {"size": whole.get("size")}, "thresholds": {}, "metrics": {}, "checksums": {}}
-        whole = {"architecture": {"name": PLAIN, "arguments": {}}, "facts": {}} | whole  # the first had one kind
     kinds = {"backbone": str, "networks": int, "classes": list, "architecture": dict, "preprocessing": dict}
     kinds |= {"thresholds": dict, "metrics": dict, "facts": dict, "checksums": dict}
     for name, kind in kinds.items():

@@ -60,18 +60,13 @@ def _exact(maps: Tensor) -> Tensor:
 
 
 class Architecture(Network):
-    """A network that says how to make it again.
-
-    Attributes:
-        arguments: What `make` needs besides the backbone and the number of outputs.
-    """
+    """A network that says by its `arguments` how `make` makes it again, besides the backbone and the outputs."""
 
     def __init__(
         self, backbone: str, trunk: nn.Module, head: nn.Module, feature_size: int, **arguments: int | float
     ) -> None:
         super().__init__(backbone, trunk, BACKBONES[backbone].channels, feature_size, 1)
-        self.head = head
-        self.arguments = arguments
+        self.head, self.arguments = head, arguments
 
 
 class FusedTrunk(nn.Module):
@@ -129,11 +124,7 @@ class FusedNetwork(Architecture):
 
 
 class SaliencyTrunk(nn.Module):
-    """(B, channels, H, W) images to (B, C): a pyramid of maps, a saliency map for each class, and its soft maximum.
-
-    Attributes:
-        sharpness: (C) logarithm of how close each class's pooling is to a maximum.
-    """
+    """(B, channels, H, W) images to (B, C): a pyramid of maps, a saliency map for each class, and its soft maximum."""
 
     def __init__(self, trunk: nn.Module, channels: int, outputs: int, width: int, hidden: int) -> None:
         super().__init__()
@@ -151,7 +142,7 @@ class SaliencyTrunk(nn.Module):
             nn.LeakyReLU(SLOPE),
             nn.Conv2d(outputs * hidden, outputs, 1, groups=outputs, bias=False),
         )
-        self.sharpness = nn.Parameter(torch.zeros(outputs))
+        self.sharpness = nn.Parameter(torch.zeros(outputs))  # logarithm of how close pooling is to a maximum
 
     def maps(self, images: Tensor) -> Tensor:
         """(B, C, H, W) saliency at the finest level of the pyramid."""
@@ -272,26 +263,18 @@ class PairedTrunk(nn.Module):
 
 
 class CorrectingHead(nn.Module):
-    """A frozen classifier's last layer, and how likely its verdict on each class is right for this image.
+    """A frozen classifier's last layer, and how likely its verdict on each class is right for this image."""
 
-    Attributes:
-        classifier: F features of the frozen trunk to C logits.
-        limits: (C) logits above which its verdict is 1.
-        encoder: F features of the learning trunk to two numbers per class.
-        verdicts: (C, 2, 2) what a verdict of 0 or 1 adds to these; at first, trust in it.
-        decoder: The same features to a guess of the verdicts; only training needs it, and `samples`.
-        samples: (C, 2) what a drawn latent adds to that guess.
-    """
+    limits: Tensor  # (C) logits above which a verdict is 1
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.classifier = nn.Linear(inputs, outputs).requires_grad_(False)
-        self.limits: Tensor
+        self.classifier = nn.Linear(inputs, outputs).requires_grad_(False)  # of the frozen trunk's features
         self.register_buffer("limits", torch.zeros(outputs))
-        self.encoder = nn.Linear(inputs, 2 * outputs)
-        self.verdicts = nn.Parameter(4 * torch.eye(2).expand(outputs, 2, 2) - 2)
-        self.decoder = nn.Linear(inputs, outputs)
-        self.samples = nn.Parameter(torch.zeros(outputs, 2))
+        self.encoder = nn.Linear(inputs, 2 * outputs)  # the learning trunk's features to two numbers per class
+        self.verdicts = nn.Parameter(4 * torch.eye(2).expand(outputs, 2, 2) - 2)  # added to these; at first, trust
+        self.decoder = nn.Linear(inputs, outputs)  # the same features to a guess of the verdicts, in training
+        self.samples = nn.Parameter(torch.zeros(outputs, 2))  # what a drawn latent adds to that guess
 
     def concentrations(self, features: Tensor) -> Tensor:
         """(B, C, 2, 2) of (B, F) features of the learning trunk: for each verdict, of the label's two states."""
@@ -316,10 +299,7 @@ class CorrectingHead(nn.Module):
 def corrected_logit(logits: Tensor, if_positive: Tensor, if_negative: Tensor) -> Tensor:
     """Logit of p q1 + (1 - p) q0 with p the sigmoid of the logits, without leaving the logarithms.
 
-    Args:
-        logits: (B, C) of a verdict of 1.
-        if_positive: (B, C) q1, probability of the label where the verdict is 1.
-        if_negative: (B, C) q0, the same where it is 0.
+    All are (B, C): `logits` of a verdict of 1, and q1 and q0, how likely the label is where the verdict is 1 and 0.
     """
     positive, negative = F.logsigmoid(logits), F.logsigmoid(-logits)
     yes = torch.logaddexp(positive + if_positive.log(), negative + if_negative.log())
@@ -338,11 +318,7 @@ class CorrectedNetwork(Architecture):
         super().__init__(backbone, PairedTrunk(deepcopy(plain.trunk), plain.trunk), head, plain.feature_size)
 
     def start_from(self, classifier: Network, limits: Tensor) -> None:
-        """Correct this classifier, with a trunk that starts as a copy of its own.
-
-        Args:
-            limits: (C) logits above which its verdict on a class is 1.
-        """
+        """Correct this classifier, whose verdicts are 1 above the (C) limits, with a trunk that starts as its own."""
         trunk = cast(PairedTrunk, self.trunk)
         trunk.frozen.load_state_dict(classifier.trunk.state_dict())
         trunk.learning.load_state_dict(classifier.trunk.state_dict())
@@ -383,11 +359,6 @@ def make(
         network = kind(backbone, outputs, weights, seed, **arguments)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network
-
-
-def complete(name: str, weights: dict[str, Tensor], outputs: int) -> dict[str, Tensor]:
-    """The weights of an older model as a network of today takes them: then every verdict was counted from 0."""
-    return {"head.limits": torch.zeros(outputs), **weights} if name == "npc" else weights
 
 
 def describe(network: Network) -> dict[str, Any]:

@@ -16,34 +16,24 @@ from torch import Tensor, nn
 from bomd import outside, processes, spread
 from bomd.errors import InputError
 from bomd.networks import borrowed
+from bomd.networks.columns import normalise_together
 from bomd.networks.dense import DenseNet121
 from bomd.networks.device import Device
-from bomd.networks.saved import is_made, is_saved, load_saved
-from bomd.networks.weights import load_densenet, load_efficientnet
-from bomd.networks.whole_norm import normalise_together
+from bomd.networks.weights import is_made, load_densenet, load_efficientnet, load_saved
 
 
 class Network(nn.Module):
-    """A trunk that turns images into features, and a head that turns features into outputs.
-
-    Attributes:
-        name: its key in `BACKBONES`, or "hf:" or "timm:" and the name of a model of other people.
-        channels: image channels it expects, 1 or 3.
-        feature_size: F, the length of a feature vector.
-        head: the linear layer from F features to the outputs.
-        shown: images that went through it so far.
-        frozen: whether the trunk stays as it came, in training too.
-        batch: images of the batch of which `features` is given this process's share; 0 where it is given all.
-    """
+    """A trunk that turns images into features, and a head that turns features into outputs."""
 
     def __init__(self, name: str, trunk: nn.Module, channels: int, feature_size: int, outputs: int) -> None:
         super().__init__()
-        self.name, self.channels, self.feature_size = name, channels, feature_size
+        self.name = name  # its key in `BACKBONES`, or "hf:" or "timm:" and the name of a model of other people
+        self.channels, self.feature_size = channels, feature_size  # 1 or 3 of an image, and F
         self.trunk = trunk
         self.head: nn.Module = nn.Linear(feature_size, outputs)
-        self.shown = 0
-        self.frozen = False
-        self.batch = 0
+        self.shown = 0  # images that went through it so far
+        self.frozen = False  # whether the trunk stays as it came, in training too
+        self.batch = 0  # images of the batch of which `features` is given this process's share; 0: it is given all
         self._together = spread.Together()
         self._precision: Callable[[], AbstractContextManager[Any]] = nullcontext
 
@@ -102,20 +92,13 @@ class Network(nn.Module):
 
 @dataclass(frozen=True)
 class Backbone:
-    """How to make one kind of trunk.
+    """How to make one kind of trunk."""
 
-    Attributes:
-        trunk: makes it, with random weights.
-        feature_size: F, the length of its feature vector.
-        load: fills it with pretrained weights, `"imagenet"` or a file; None where none exist.
-        in_colour: the same trunk for three channels, where it has one; by its name in `BACKBONES`.
-    """
-
-    trunk: Callable[[], nn.Module]
+    trunk: Callable[[], nn.Module]  # makes it, with random weights
     channels: int
-    feature_size: int
-    load: Callable[[nn.Module, str | Path], None] | None = None
-    in_colour: str | None = None
+    feature_size: int  # F, the length of its feature vector
+    load: Callable[[nn.Module, str | Path], None] | None = None  # fills it with weights, "imagenet" or a file
+    in_colour: str | None = None  # the same trunk for three channels, by its name in `BACKBONES`
 
 
 class Residual(nn.Module):
@@ -184,8 +167,7 @@ BACKBONES: dict[str, Backbone] = {
 
 def for_colour(name: str) -> str:
     """The backbone to use for images in colour in place of this one; itself, where it has three channels."""
-    backbone = BACKBONES.get(name)
-    if backbone is None or backbone.channels == 3:
+    if (backbone := BACKBONES.get(name)) is None or backbone.channels == 3:
         return name
     if backbone.in_colour is None:
         raise InputError(f'Backbone {name!r} sees grey images only: set images.mode = "grey", or choose another.')
@@ -211,13 +193,12 @@ def build(
     freeze: bool | None = False,
     definition: Mapping[str, Any] | None = None,
 ) -> Network:
-    """Make a network.
+    """Make a network; its head is always drawn at random.
 
     Args:
         name: a key of `BACKBONES`, or "hf:NAME_OR_FOLDER" or "timm:NAME" for a model of other people.
         weights: of the trunk: None or `"none"` for random ones, `"imagenet"`, a model folder with the same backbone, or
-            a file (for densenet121 in torchvision's format). Models of other people have their own, which `"imagenet"`
-            stands for, too. The head is always drawn at random.
+            a file (for densenet121 in torchvision's format). Of other people's models `"imagenet"` means their own.
         seed: of everything drawn at random; None draws from PyTorch's global generator.
         freeze: keep the trunk as it comes and train the head alone; None does so for models of other people.
         definition: what a saved model says about a trunk of other people, so that nothing of theirs is read again.
@@ -241,15 +222,15 @@ def build(
 def _build_own(name: str, outputs: int, weights: str | Path | None) -> Network:
     """A network on one of `BACKBONES`."""
     backbone = find(name)
-    pretrained = None if weights in (None, "none") else weights
-    if is_made(pretrained):
-        raise InputError(f"Weights {pretrained!r} are made before a run: call bomd.pretrain.provide, or name a folder.")
-    saved = Path(pretrained) if pretrained is not None and is_saved(pretrained) else None
-    if pretrained is not None and saved is None and backbone.load is None:
-        raise InputError(f"Backbone {name!r} has no pretrained weights: set them to 'none', not {str(weights)!r}.")
     network = Network(name, backbone.trunk(), backbone.channels, backbone.feature_size, outputs)
-    if saved is not None:
-        load_saved(network.trunk, saved, name)
-    elif pretrained is not None and backbone.load is not None:
-        backbone.load(network.trunk, pretrained)
+    if weights is None or weights == "none":
+        return network
+    if is_made(weights):
+        raise InputError(f"Weights {weights!r} are made before a run: call bomd.pretrain.provide, or name a folder.")
+    if Path(weights).is_dir():
+        load_saved(network.trunk, Path(weights), name)
+    elif backbone.load is not None:
+        backbone.load(network.trunk, weights)
+    else:
+        raise InputError(f"Backbone {name!r} has no pretrained weights: set them to 'none', not {str(weights)!r}.")
     return network

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from bomd.spread import Together
 
@@ -24,12 +24,10 @@ EPS = 1e-5  # of every batch norm
 
 @dataclass(frozen=True)
 class Norm:
-    """How columns are normalised.
+    """How columns are normalised, by the statistics of `count` rows.
 
-    Attributes:
-        table: (5, C) mean, biased variance, one over the deviation; then the factor and the shift that take a column
-            to its normal form, with weight and bias if there are any.
-        count: Rows that the statistics come from.
+    The (5, C) table has mean, biased variance, one over the deviation; then the factor and the shift that take a column
+    to its normal form, with weight and bias if there are any.
     """
 
     table: Tensor
@@ -65,8 +63,7 @@ def statistics(
 ) -> Norm:
     """Mean and variance of each column of a (P, C) matrix, or of the rows of all processes that share a batch."""
     count = len(matrix) if together is None else together.rows(len(matrix))
-    kernels = _kernels(matrix)
-    if kernels is not None:
+    if (kernels := _kernels(matrix)) is not None:
         return Norm(kernels.statistics(matrix, weight, bias, together, eps), count)
     exact = matrix if matrix.dtype == torch.float64 else matrix.float()
     variance, mean = torch.var_mean(exact, dim=0, correction=0)
@@ -84,8 +81,7 @@ def scale(matrix: Tensor, factor: Tensor, shift: Tensor, *, relu: bool = False, 
     """(P, C) matrix * factor + shift per column, cut off below zero if asked; written to `out` if that is given."""
     if out is None:
         out = torch.empty(matrix.shape, dtype=matrix.dtype, device=matrix.device)
-    kernels = _kernels(matrix)
-    if kernels is not None:
+    if (kernels := _kernels(matrix)) is not None:
         kernels.scale(matrix, factor, shift, relu, out)
         return out
     moved = matrix * factor + shift
@@ -93,15 +89,12 @@ def scale(matrix: Tensor, factor: Tensor, shift: Tensor, *, relu: bool = False, 
 
 
 def scale_and_average(matrix: Tensor, factor: Tensor, shift: Tensor, shape: tuple[int, int, int]) -> Tensor:
-    """relu(matrix * factor + shift), averaged over squares of 2 x 2 pixels.
+    """relu(matrix * factor + shift), averaged over squares of 2 x 2 pixels; an odd last line is left out.
 
-    Args:
-        shape: Batch, height and width that the rows of the matrix run over; an odd last line is left out.
+    The rows of the matrix run over the shape: batch, height and width.
     """
-    kernels = _kernels(matrix)
-    if kernels is not None:
-        fast: Tensor = kernels.scale_and_average(matrix, factor, shift, shape)
-        return fast
+    if (kernels := _kernels(matrix)) is not None:
+        return cast(Tensor, kernels.scale_and_average(matrix, factor, shift, shape))
     moved = torch.relu(matrix * factor + shift).to(matrix.dtype)
     return rows_of(F.avg_pool2d(maps_of(moved, shape), 2))
 
@@ -116,20 +109,14 @@ def back_through_scale(
     add: bool,
     averaged: tuple[int, int, int] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Differentiate relu(matrix * factor + shift), or `scale_and_average` where `averaged` is its shape.
+    """Gradients of factor and shift through relu(matrix * factor + shift), or `scale_and_average` over a shape.
 
-    Args:
-        gradient: (P, C) of the output.
-        matrix: (P, C) that was scaled.
-        into: (P, C) gradient of `matrix`, overwritten or, with `add`, added to.
-
-    Returns:
-        The gradients of factor and shift.
+    The (P, C) gradient of `matrix` goes `into` what is overwritten or, with `add`, added to.
     """
-    kernels = _kernels(matrix)
-    if kernels is not None:
-        fast: tuple[Tensor, Tensor] = kernels.back_through_scale(gradient, matrix, factor, shift, into, add, averaged)
-        return fast
+    if (kernels := _kernels(matrix)) is not None:
+        return cast(
+            tuple[Tensor, Tensor], kernels.back_through_scale(gradient, matrix, factor, shift, into, add, averaged)
+        )
     if averaged is not None:
         batch, height, width = averaged
         coarse = maps_of(gradient, (batch, height // 2, width // 2)) / 4
@@ -151,23 +138,16 @@ def back_through_norm(
     normalised: bool = False,
     together: Together | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Differentiate a batch norm.
+    """(P, C) gradient of what went into a batch norm, and those of its weight and bias in this process.
 
     Args:
         gradient: (P, C) of what followed it.
         matrix: (P, C) that was normalised or, if `normalised`, what became of it.
         weight: With `bias`, a ReLU followed as well; without, the norm had neither.
-        together: The processes that shared the batch.
-
-    Returns:
-        (P, C) gradient of the input, and those of weight and bias in this process.
     """
-    kernels = _kernels(matrix)
-    if kernels is not None:
-        fast: tuple[Tensor, Tensor, Tensor] = kernels.back_through_norm(
-            gradient, matrix, norm, weight, bias, normalised, together
-        )
-        return fast
+    if (kernels := _kernels(matrix)) is not None:
+        found = kernels.back_through_norm(gradient, matrix, norm, weight, bias, normalised, together)
+        return cast(tuple[Tensor, Tensor, Tensor], found)
     mean, _, inverse = norm.table[:3]
     normal = matrix if normalised else (matrix - mean) * inverse
     passed = gradient if weight is None or bias is None else gradient * (normal * weight + bias > 0)
@@ -182,10 +162,8 @@ def scale_and_take_largest(
     matrix: Tensor, factor: Tensor, shift: Tensor, shape: tuple[int, int, int]
 ) -> tuple[Tensor, Tensor]:
     """relu(matrix * factor + shift), then the largest of 3 x 3 pixels around every second one; and which it was."""
-    kernels = _kernels(matrix)
-    if kernels is not None:
-        fast: tuple[Tensor, Tensor] = kernels.scale_and_take_largest(matrix, factor, shift, shape)
-        return fast
+    if (kernels := _kernels(matrix)) is not None:
+        return cast(tuple[Tensor, Tensor], kernels.scale_and_take_largest(matrix, factor, shift, shape))
     moved = torch.relu(matrix * factor + shift).to(matrix.dtype)
     largest, winners = F.max_pool2d(maps_of(moved, shape), 3, stride=2, padding=1, return_indices=True)
     return rows_of(largest), rows_of(winners)
@@ -193,10 +171,8 @@ def scale_and_take_largest(
 
 def back_to_largest(gradient: Tensor, winners: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """(P, C) gradient before `scale_and_take_largest` took the largest, zero for all others."""
-    kernels = _kernels(gradient)
-    if kernels is not None:
-        fast: Tensor = kernels.back_to_largest(gradient, winners, shape)
-        return fast
+    if (kernels := _kernels(gradient)) is not None:
+        return cast(Tensor, kernels.back_to_largest(gradient, winners, shape))
     batch, height, width = shape
     half = (batch, (height + 1) // 2, (width + 1) // 2)
     given, where = (maps_of(part, half).flatten(2) for part in (gradient, winners))
@@ -213,3 +189,56 @@ def rows_of(maps: Tensor) -> Tensor:
 def maps_of(matrix: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """The way back from `rows_of`, given batch, height and width."""
     return matrix.reshape(*shape, -1).permute(0, 3, 1, 2)
+
+
+def normalise_together(network: nn.Module, together: Together) -> None:
+    """Let every batch norm take its statistics from the images of all processes; PyTorch's own needs a GPU for that."""
+    for module in network.modules():
+        if type(module) is nn.BatchNorm2d:
+            module.__class__ = WholeBatchNorm
+            cast(WholeBatchNorm, module).together = together
+
+
+class WholeBatchNorm(nn.BatchNorm2d):
+    """A batch norm that asks the other processes for their statistics."""
+
+    together: Together
+
+    def forward(self, images: Tensor) -> Tensor:
+        if not self.training or not self.together.images:
+            return super().forward(images)
+        output, table, count = _WholeNorm.apply(images, self.weight, self.bias, self.eps, self.together)  # type: ignore[no-untyped-call]
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        with torch.no_grad():
+            momentum = self.momentum or 0.0
+            self.running_mean.lerp_(table[0], momentum)
+            self.running_var.lerp_(table[1] * (count / max(1, count - 1)), momentum)
+            self.num_batches_tracked.add_(1)
+        return cast(Tensor, output)
+
+
+class _WholeNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, images: Tensor, weight: Tensor, bias: Tensor, eps: float, together: Together
+    ) -> tuple[Tensor, Tensor, int]:
+        matrix, shape = rows_of(images), (images.shape[0], images.shape[2], images.shape[3])
+        norm = statistics(matrix, weight, bias, together, eps)
+        ctx.save_for_backward(matrix, norm.table, weight)
+        ctx.shape, ctx.count, ctx.together = shape, norm.count, together
+        ctx.mark_non_differentiable(norm.table)
+        # Not a view of its rows: a ReLU that follows may change it in place.
+        output = torch.empty_like(images, memory_format=torch.channels_last)
+        scale(matrix, norm.factor, norm.shift, out=rows_of(output))
+        return output, norm.table, norm.count
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        matrix, table, weight = ctx.saved_tensors
+        moved, d_weight, d_bias = back_through_norm(
+            rows_of(gradient), matrix, Norm(table, ctx.count), together=ctx.together
+        )
+        scale(moved, weight, torch.zeros_like(weight), out=moved)
+        return maps_of(moved, ctx.shape), d_weight, d_bias, None, None

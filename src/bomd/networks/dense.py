@@ -162,13 +162,7 @@ class _Block(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        maps: Tensor,
-        average: bool,
-        together: Together | None,
-        scale: Tensor,
-        shift: Tensor,
-        *weights: Tensor,
+        ctx: Any, maps: Tensor, average: bool, together: Together | None, scale: Tensor, shift: Tensor, *weights: Tensor
     ) -> tuple[Tensor | int, ...]:
         shape, inputs, kind = _shape(maps), maps.shape[1], _computing_type(maps)
         layers = _grouped(weights, 6)
@@ -281,14 +275,12 @@ def _running(norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def _track(norms: Sequence[nn.BatchNorm2d], tables: Sequence[Tensor], count: int) -> None:
     """Move running statistics as the norms' own forward passes would."""
+    names = ("running_mean", "running_var", "num_batches_tracked")
+    means, variances, batches = ([getattr(norm, name) for norm in norms] for name in names)
     unbiased = torch._foreach_mul([table[1] for table in tables], count / max(1, count - 1))
-    torch._foreach_lerp_(_statistics(norms, "running_mean"), [table[0] for table in tables], MOMENTUM)
-    torch._foreach_lerp_(_statistics(norms, "running_var"), unbiased, MOMENTUM)
-    torch._foreach_add_(_statistics(norms, "num_batches_tracked"), 1)
-
-
-def _statistics(norms: Sequence[nn.BatchNorm2d], name: str) -> list[Tensor]:
-    return [getattr(norm, name) for norm in norms]
+    torch._foreach_lerp_(means, [table[0] for table in tables], MOMENTUM)
+    torch._foreach_lerp_(variances, unbiased, MOMENTUM)
+    torch._foreach_add_(batches, 1)
 
 
 def _computing_type(maps: Tensor) -> torch.dtype:

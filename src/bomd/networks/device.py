@@ -18,14 +18,10 @@ from bomd.errors import InputError
 
 @dataclass(frozen=True)
 class Device:
-    """A device with the precision that networks compute in on it, and the settings it was made from.
-
-    Attributes:
-        precision: "32-true", "64-true" or "bf16-mixed".
-    """
+    """A device with the precision that networks compute in on it, and the settings it was made from."""
 
     device: torch.device
-    precision: str
+    precision: str  # "32-true", "64-true" or "bf16-mixed"
     settings: DeviceSettings
 
     @property

@@ -11,14 +11,13 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+from torch import nn
 
 from bomd import processes, progress
 from bomd.config import Config, FitSettings, ImageSettings
@@ -27,16 +26,16 @@ from bomd.data.datasets import phantom
 from bomd.data.datasets.classes import NIH
 from bomd.data.store import pack
 from bomd.errors import InputError
-from bomd.files import make_private, write_json
+from bomd.files import make_private, write_json, writing
 from bomd.learn.engine import derive, fit, predict
 from bomd.measure.metrics import classification
 from bomd.models import card, model
-from bomd.networks.backbone import Network, build
+from bomd.networks.backbone import build
 from bomd.networks.device import Device
 from bomd.pretrain.plan import Plan
 from bomd.pretrain.teach import PhantomLearner, lessons, patients
-from bomd.runs import Stage
-from bomd.tables import LabelTable
+from bomd.runs import Stage, hold
+from bomd.tables import LabelTable, Text
 
 PLACE = "BOMD_CACHE"  # the variable that names another folder than the usual one
 HELD_OUT = 1500  # phantoms of other patients to measure with, beside at most a quarter of those to learn from
@@ -45,15 +44,10 @@ _TIMED = 16  # phantoms that the time is guessed from
 
 @dataclass(frozen=True)
 class Start:
-    """A start that is there.
+    """A start that is there."""
 
-    Attributes:
-        folder: The model folder, which `fit.weights` takes.
-        facts: Plan, seconds, and the mean AUC on other patients of each hospital.
-    """
-
-    folder: Path
-    facts: dict[str, Any]
+    folder: Path  # the model folder, which `fit.weights` takes
+    facts: dict[str, Any]  # plan, seconds, and the mean AUC on other patients of each hospital
 
     def note(self) -> str:
         """One line about where a network comes from."""
@@ -85,7 +79,12 @@ def is_there(plan: Plan) -> bool:
 
 def make(plan: Plan, fabric: Device) -> Start:
     """The start of this plan, made now if it is not there yet."""
-    with _one_at_a_time(place_of(plan)) as stage:
+    place = place_of(plan)
+    try:
+        make_private(place)
+    except InputError as error:
+        raise InputError(f"{error} Weights made from phantoms are kept there; set {PLACE} to another folder.") from None
+    with hold(place) as stage:
         if not stage.finished:
             _make(plan, fabric, stage)
         return Start(stage.directory / "model", stage.facts())
@@ -95,33 +94,9 @@ def copy_to(start: Start, folder: Path) -> Path:
     """Copy a start's model folder to a place that is free, and return that."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is there already: name another folder.")
-    try:
+    with writing(folder):
         shutil.copytree(start.folder, folder, dirs_exist_ok=True)
-    except OSError as error:
-        raise InputError(f"Cannot write {folder}: {error.strerror or error}.") from error
     return folder
-
-
-@contextmanager
-def _one_at_a_time(directory: Path) -> Iterator[Stage]:
-    """Hold the folder of a start; other processes wait until it is made."""
-    try:
-        make_private(directory)
-    except InputError as error:
-        raise InputError(f"{error} Weights made from phantoms are kept there; set {PLACE} to another folder.") from None
-    lock = FileLock(directory / ".lock")
-    if processes.first():
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            progress.say(f"Another process is making {directory.name}: waiting for it.")
-            lock.acquire()
-    try:
-        processes.wait()  # the others come in when the first holds the lock
-        yield Stage(directory)
-        processes.wait()
-    finally:
-        lock.release()
 
 
 def _make(plan: Plan, fabric: Device, stage: Stage) -> None:
@@ -131,8 +106,7 @@ def _make(plan: Plan, fabric: Device, stage: Stage) -> None:
     held_out = max(4 * len(plan.hospitals), min(HELD_OUT, plan.count // 4))
     train = patients(plan.hospitals, plan.count, "train", plan.seed)
     test = patients(plan.hospitals, held_out, "test", plan.seed)
-    settings = _settings(plan)
-    learner = PhantomLearner(plan.targets)
+    settings, learner = _settings(plan), PhantomLearner(plan.targets)
     pictures = stage.directory / "pictures"
     with processes.first_before_others():
         drawn, others = (_draw(table, pictures / str(table.ids[0]), plan, fabric) for table in (train, test))
@@ -148,8 +122,12 @@ def _make(plan: Plan, fabric: Device, stage: Stage) -> None:
         what="learn phantoms",
     )
     scores = LabelTable(test.ids, NIH, predict(learner, networks, others).numpy())
-    results = _judge(test, scores, plan.hospitals) if processes.first() else {}
+    results: dict[str, dict[str, Any]] = {}
     if processes.first():
+        origin = np.asarray([str(name).partition("-")[0] for name in test.ids])
+        for hospital in plan.hospitals:
+            own = test.take(np.flatnonzero(origin == hospital))
+            results[hospital] = classification(own, scores, bootstrap=200).brief()
         config = Config(
             name=f"{plan.name} start",
             method="bce",
@@ -158,34 +136,20 @@ def _make(plan: Plan, fabric: Device, stage: Stage) -> None:
             train={"dataset": "phantom", "hospitals": list(plan.hospitals), "learnt": ["labels", *plan.targets]},
             fit=settings,
         )
-        model.save(
-            stage.directory / "model",
-            [_for_labels(networks[0], plan)],
-            NIH,
-            plan.size,
-            metrics=results,
-            **card.facts_of(config, {"train": len(train), **dict.fromkeys(results, len(test) // len(results))}),
-        )
+        head = cast(nn.Linear, networks[0].head)
+        head.weight, head.bias = (nn.Parameter(part[: len(NIH)]) for part in (head.weight, head.bias))  # labels alone
+        facts = card.facts_of(config, {"train": len(train), **dict.fromkeys(results, len(test) // len(results))})
+        model.save(stage.directory / "model", networks, NIH, plan.size, metrics=results, **facts)
         write_json(stage.directory / "history.json", history)
         (stage.directory / "checkpoint.pt").unlink(missing_ok=True)
         shutil.rmtree(pictures, ignore_errors=True)  # they can be drawn again
-    facts = {
-        "key": plan.key,
-        "plan": asdict(plan),
-        "described": plan.describe(),
-        "auc": {name: result["mean_auc"] for name, result in results.items()},
-        "seconds": round(time.time() - began, 1),
-    }
-    stage.finish(**facts)
-
-
-def _judge(truth: LabelTable, scores: LabelTable, hospitals: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """How well phantoms of other patients are classified, by hospital."""
-    origin = np.asarray([str(name).partition("-")[0] for name in truth.ids])
-    return {
-        hospital: classification(truth.take(np.flatnonzero(origin == hospital)), scores, bootstrap=200).brief()
-        for hospital in hospitals
-    }
+    stage.finish(
+        key=plan.key,
+        plan=asdict(plan),
+        described=plan.describe(),
+        auc={name: result["mean_auc"] for name, result in results.items()},
+        seconds=round(time.time() - began, 1),
+    )
 
 
 def how_long(plan: Plan, fabric: Device) -> str:
@@ -220,19 +184,7 @@ def _settings(plan: Plan) -> FitSettings:
 
 
 def _draw(table: LabelTable, directory: Path, plan: Plan, fabric: Device) -> Images:
-    store = pack(
-        table,
-        directory,
-        plan.size,
-        render=lambda ids, size: phantom.render(ids, size, device=fabric.device).cpu().numpy(),
-    )
-    return Images(store, table.ids, fabric.device, fabric.resident())
+    def render(ids: Text, size: int) -> NDArray[np.uint8]:
+        return phantom.render(ids, size, device=fabric.device).cpu().numpy()
 
-
-def _for_labels(network: Network, plan: Plan) -> Network:
-    """The same network with the outputs for labels alone."""
-    whole = network.state_dict()
-    weights = {name: value[: len(NIH)] if name.startswith("head.") else value for name, value in whole.items()}
-    plain = build(plan.backbone, len(NIH), seed=0).to(network.head_type)
-    plain.load_state_dict({name: value.cpu() for name, value in weights.items()})
-    return plain.eval()
+    return Images(pack(table, directory, plan.size, render=render), table.ids, fabric.device, fabric.resident())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from bomd.data.datasets.phantom.hospitals import HOSPITALS, check_known
 from bomd.errors import InputError
 from bomd.files import fingerprint
 from bomd.networks.backbone import BACKBONES
+from bomd.sources import understood
 
 Target = Literal["severity", "place"]
 TARGETS: tuple[Target, ...] = ("severity", "place")
@@ -25,28 +25,17 @@ _PACKAGE = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Plan:
-    """All that decides about a start, so that it also names it.
+    """All that decides about a start, so that it also names it."""
 
-    Attributes:
-        backbone: A key of `bomd.networks.backbone.BACKBONES`.
-        base: What it is put on top of: "none" or "imagenet".
-        size: Side of the images in pixels.
-        count: Phantoms to learn from, an equal share from each hospital.
-        epochs: Passes over them.
-        hospitals: Where they are taken.
-        targets: What is learnt beside the labels: "severity" of each finding, "place" of each finding.
-        rate: The highest learning rate of one cycle.
-    """
-
-    backbone: str
-    base: Literal["none", "imagenet"]
-    size: int
-    count: int
-    epochs: int
-    hospitals: tuple[str, ...] = tuple(HOSPITALS)
-    targets: tuple[Target, ...] = ()
+    backbone: str  # a key of `BACKBONES`
+    base: Literal["none", "imagenet"]  # what it is put on top of
+    size: int  # side of the images in pixels
+    count: int  # phantoms to learn from, an equal share from each hospital
+    epochs: int  # passes over them
+    hospitals: tuple[str, ...] = tuple(HOSPITALS)  # where they are taken
+    targets: tuple[Target, ...] = ()  # what is learnt of each finding beside its label
     batch: int = 256
-    rate: float = 0.002
+    rate: float = 0.002  # the highest learning rate of one cycle
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -89,12 +78,9 @@ class Plan:
 
 
 def usual(backbone: str, base: Literal["none", "imagenet"], size: int, device: str, **changes: Any) -> Plan:
-    """The plan that fits a device: minutes on either, so that a CPU gets fewer phantoms.
+    """The plan that fits "cpu" or "cuda", but for `changes`: minutes on either, so that a CPU gets fewer phantoms.
 
-    Args:
-        size: Of the images that the network is for; a start is never made from larger ones than the device can afford.
-        device: "cpu" or "cuda".
-        changes: Fields of `Plan` to set otherwise.
+    `size` is that of the images that the network is for; phantoms are never larger than the device can afford.
     """
     affordable = max(SMALLEST, min(size, LARGEST[device]))
     count, epochs, large = (120_000, 3, 128) if device == "cuda" else (16_000, 2, 64)
@@ -108,13 +94,4 @@ def code_fingerprint() -> str:
     """Changes with the code that draws phantoms and learns them; comments and docstrings do not count."""
     drawing = sorted((_PACKAGE / "data" / "datasets" / "phantom").glob("*.py"))
     files = [*drawing, *(_PACKAGE / "pretrain" / name for name in LEARNING)]
-    return fingerprint(*(part for file in files for part in (file.name, without_comments(file.read_text("utf-8")))))
-
-
-def without_comments(source: str) -> str:
-    """Python code as a tree in text, which has neither comments nor docstrings nor layout."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
-    return ast.dump(tree)
+    return fingerprint(*((file.name, understood(file.read_text("utf-8"))[0]) for file in files))

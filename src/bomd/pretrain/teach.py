@@ -70,10 +70,8 @@ def patients(hospitals: Sequence[str], count: int, split: str, seed: int) -> Lab
 
 def lessons(table: LabelTable, targets: Sequence[str], device: torch.device) -> Floats:
     """(N, outputs) what `PhantomLearner` learns, in its order."""
-    parts = [table.values]
-    for target in targets:
-        parts.append(drawing.severity(table.ids) if target == "severity" else _places(table.ids, device))
-    return np.concatenate(parts, axis=1).astype(np.float32, copy=False)
+    taught = (drawing.severity(table.ids) if target == "severity" else _places(table.ids, device) for target in targets)
+    return np.concatenate([table.values, *taught], axis=1).astype(np.float32, copy=False)
 
 
 def _places(ids: Text, device: torch.device) -> NDArray[np.float32]:
