@@ -52,7 +52,6 @@ TESTS: dict[str, tuple[str, ...]] = {
     "clean/plan.py": GRAPH,
     "clean/rounded.py": GRAPH,
     "clean/search.py": GRAPH,
-    "measure/gap.py": ("tests/measure/test_significance.py",),
     "measure/result.py": ("tests/experiments/test_recorded.py",),
     "measure/quality.py": ("tests/measure/test_metrics.py",),
 }

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from bomd.measure.gap import Gap
-from bomd.measure.significance import Sample, verdict, welch_test, z_test
+from bomd.measure.significance import Gap, Sample, verdict, welch_test, z_test
 
 # AUC in percent over three runs, from the paper's tables: trained on, tested on, BoMD, NVUM.
 PAPER = {

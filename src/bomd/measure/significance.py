@@ -94,3 +94,23 @@ def verdict(one: Sample | None, other: Sample | None) -> int:
     """
     p = None if one is None or other is None else welch_test(one, other)
     return 0 if p is None else int(p < SURE) - int(p > 1 - SURE)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Mean AUC of a method minus that of another on the same data."""
+
+    mean: float  # over the seeds that both have
+    std: float | None  # sample standard deviation over these seeds; None for one
+    won: int  # seeds in which the method is ahead
+    count: int
+    low: float | None = None  # of the 95 % interval over test patients, as `high`; None where it was not computed
+    high: float | None = None
+    over_seeds: int | None = None  # `verdict` of all seeds; None with a single one, which it cannot judge
+
+    @property
+    def certain(self) -> int:
+        """1 or -1 where chance does not explain it, else 0: by seeds as on every page, by patients for a single one."""
+        if self.over_seeds is not None or self.low is None or self.high is None:
+            return self.over_seeds or 0
+        return int(self.low > 0) - int(self.high < 0)

@@ -13,9 +13,8 @@ from bomd.experiments.grid import BASELINE, Grid, Group
 from bomd.experiments.recorded import Record
 from bomd.experiments.records import load_predictions
 from bomd.measure import paired
-from bomd.measure.gap import Gap
 from bomd.measure.result import BEFORE_NOISE, VALIDATION, held_out
-from bomd.measure.significance import Sample, verdict
+from bomd.measure.significance import Gap, Sample, verdict
 from bomd.reports import figures
 from bomd.reports.figures import Dots, Look
 from bomd.reports.summary import test_head

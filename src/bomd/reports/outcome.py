@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
-from rich.table import Table
+from rich.table import Column, Table
 
 from bomd import recipes
 from bomd.experiments.recorded import Record
@@ -126,8 +126,5 @@ def tables(today: Outcome, record: Mapping[str, Any] | None) -> list[Table]:
 
 
 def _table(title: str, heads: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("")
-    for head in heads:
-        table.add_column(head, justify="right")
-    return table
+    columns = ["", *(Column(head, justify="right") for head in heads)]
+    return Table(*columns, title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
 from bomd.experiments.grid import Group
-from bomd.measure.gap import Gap
 from bomd.measure.result import held_out
-from bomd.measure.significance import UNDEFINED, Sample, show
+from bomd.measure.significance import UNDEFINED, Gap, Sample, show
 from bomd.reports.comparison import verdicts
 from bomd.reports.noise_curves import Judged, compare
 from bomd.reports.summary import test_name
@@ -41,14 +40,32 @@ def in_words(grid: Judged) -> list[Point]:
 
 def overview(grid: Judged) -> dict[str, Any]:
     """The leading methods in numbers, over all kinds of noise: a column each; lines that say nothing are left out."""
-    rows = []
-    for name, cell in NUMBERS:
-        cells = [cell(grid, label) for label in grid.leading]
-        if any(told not in ("", UNDEFINED) for told in cells):
-            # What stands in brackets or behind ± goes below its number, so that six methods fit beside each other.
-            split = [re.split(r" (?=[(±])", told) for told in cells]
-            rows.append((name.replace("reference", str(grid.reference)), split))
+    columns = [_numbers(grid, label) for label in grid.leading]
+    told = [name for name in columns[0] if any(column[name] not in ("", UNDEFINED) for column in columns)]
+    # What stands in brackets or behind ± goes below its number, so that six methods fit beside each other.
+    rows = [(name, [re.split(r" (?=[(±])", column[name]) for column in columns]) for name in told]
     return {"heads": grid.leading, "rows": rows}
+
+
+def _numbers(grid: Judged, label: str) -> dict[str, str]:
+    """What is known of one method, by title."""
+    groups = [grid.groups[label, noise] for noise in grid.noises if (label, noise) in grid.groups]
+    places = [(label, noise, test) for test in grid.headline[:1] for noise in grid.noises]
+    gaps = [grid.gaps[place] for place in places if place in grid.gaps]
+    found, labels = [group.detection for group in groups], [group.labels for group in groups]
+    return {
+        "mean AUC": _over_noise(group.score(test) for test in grid.headline[:1] for group in groups),
+        f"minus {grid.reference}": _distance(gaps),
+        "surely": _sure([gap.certain for gap in gaps]),
+        "images flagged": _over_noise((group.flagged for group in groups), percent=True),
+        "flagged ones that are wrong": _over_noise((one.get("precision") for one in found), percent=True),
+        "images that are wrong": _over_noise((one.get("base_rate") for one in found), percent=True),
+        "wrong ones that are flagged": _over_noise((one.get("recall") for one in found), percent=True),
+        "AUROC of the order of review": _over_noise(one.get("auroc") for one in found),
+        "AUROC of counting labels": _over_noise(one.get("auroc_by_count") for one in found),
+        "label AUC as given": _over_noise(one.get("before") for one in labels),
+        "label AUC as learnt": _over_noise(one.get("after") for one in labels),
+    }
 
 
 def _over_noise(samples: Iterable[Sample | None], percent: bool = False) -> str:
@@ -60,55 +77,17 @@ def _over_noise(samples: Iterable[Sample | None], percent: bool = False) -> str:
     return f"{show(low, percent)} to {show(high, percent)}"
 
 
-def _groups(grid: Judged, label: str) -> list[Group]:
-    return [grid.groups[label, noise] for noise in grid.noises if (label, noise) in grid.groups]
-
-
-def _gaps(grid: Judged, label: str) -> list[Gap]:
-    places = [(label, noise, test) for test in grid.headline[:1] for noise in grid.noises]
-    return [grid.gaps[place] for place in places if place in grid.gaps]
-
-
-def _score(grid: Judged, label: str) -> str:
-    return _over_noise(group.score(test) for test in grid.headline[:1] for group in _groups(grid, label))
-
-
-def _distance(grid: Judged, label: str) -> str:
-    gaps = _gaps(grid, label)
+def _distance(gaps: Sequence[Gap]) -> str:
     if len(gaps) < 2:
         return show_gap(gaps[0]) if gaps else UNDEFINED
     return f"{signed(min(gap.mean for gap in gaps))} to {signed(max(gap.mean for gap in gaps))}"
 
 
-def _sure(grid: Judged, label: str) -> str:
-    signs = [gap.certain for gap in _gaps(grid, label)]
+def _sure(signs: Sequence[int]) -> str:
     if len(signs) == 1:
         return {1: "better", -1: "worse"}.get(signs[0], "neither")
     words = [f"{word} in {signs.count(sign)}" for word, sign in (("better", 1), ("worse", -1)) if sign in signs]
     return f"{', '.join(words) or 'in none'} of {len(signs)}" if signs else ""
-
-
-def _of(part: str, measure: str = "", percent: bool = False) -> Callable[[Judged, str], str]:
-    def cell(grid: Judged, label: str) -> str:
-        parts = [getattr(group, part) for group in _groups(grid, label)]
-        return _over_noise([one.get(measure) if measure else one for one in parts], percent)
-
-    return cell
-
-
-NUMBERS: tuple[tuple[str, Callable[[Judged, str], str]], ...] = (
-    ("mean AUC", _score),
-    ("minus reference", _distance),
-    ("surely", _sure),
-    ("images flagged", _of("flagged", percent=True)),
-    ("flagged ones that are wrong", _of("detection", "precision", percent=True)),
-    ("images that are wrong", _of("detection", "base_rate", percent=True)),
-    ("wrong ones that are flagged", _of("detection", "recall", percent=True)),
-    ("AUROC of the order of review", _of("detection", "auroc")),
-    ("AUROC of counting labels", _of("detection", "auroc_by_count")),
-    ("label AUC as given", _of("labels", "before")),
-    ("label AUC as learnt", _of("labels", "after")),
-)
 
 
 def _winner(grid: Judged, test: str) -> Point:
