@@ -113,8 +113,8 @@ def _copies(train: Source, test: Source) -> NDArray[np.bool_]:
     own, theirs = (source.store.rows(source.labels.ids) for source in (train, test))
     sums, others = train.store.checksums[own], test.store.checksums[theirs]
     by_sum: dict[int, list[int]] = {}
-    for checksum, row in zip(others.tolist(), theirs.tolist(), strict=True):
-        by_sum.setdefault(checksum, []).append(row)
+    for row in theirs[np.isin(others, sums)].tolist():
+        by_sum.setdefault(int(test.store.checksums[row]), []).append(row)
     copies = np.zeros(len(own), dtype=np.bool_)
     for place in np.flatnonzero(np.isin(sums, others)):
         pixels = train.store.images[own[place]]
