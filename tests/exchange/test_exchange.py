@@ -345,7 +345,8 @@ class TestCommand:
         assert judgement.given.patients is not None
         assert judgement.proposed is not None
         longer = replace(judgement.given, patients=np.char.add("/home/jane/tables:", judgement.given.patients))
-        opinion = form_opinion(np.arange(20.0).reshape(5, 4), longer)[0]
+        formed = form_opinion(np.arange(20.0).reshape(5, 4), longer)[0]
+        opinion = replace(formed, rank=np.arange(1, 6))  # in the order of the table
         LabelRecord(longer, judgement.proposed, opinion).save(run / "labels.npz")
         settings = {"train": {"dataset": "folder", "root": "/home/jane/tables"}}
         write_json(run / "config.json", {"format": 1, "config": settings})
