@@ -126,5 +126,5 @@ def tables(today: Outcome, record: Mapping[str, Any] | None) -> list[Table]:
 
 
 def _table(title: str, heads: Sequence[str]) -> Table:
-    columns = ["", *(Column(head, justify="right") for head in heads)]
+    columns = [Column(), *(Column(head, justify="right") for head in heads)]
     return Table(*columns, title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
