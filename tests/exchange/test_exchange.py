@@ -15,7 +15,8 @@ from bomd.clean.opinion import form_opinion
 from bomd.cli import main
 from bomd.errors import InputError
 from bomd.exchange import EXCHANGES, documents, table
-from bomd.exchange.judgement import Judgement, file_of, from_lists, soundness
+from bomd.exchange.judgement import Judgement, from_lists, soundness
+from bomd.exchange.label_studio import file_of
 from bomd.experiments.records import LabelRecord
 from bomd.files import write_json
 from bomd.tables import LabelTable

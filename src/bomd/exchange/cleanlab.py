@@ -30,7 +30,8 @@ from bomd.data.datasets import folder
 from bomd.data.label_files import read_cells
 from bomd.errors import InputError
 from bomd.exchange.documents import listed
-from bomd.exchange.judgement import Doubts, Judgement, as_doubts, number, short, soundness
+from bomd.exchange.judgement import Doubts, Judgement, amounts, number, short, soundness
+from bomd.exchange.table import truths
 from bomd.files import replacing
 from bomd.tables import Floats, LabelTable, rows_of
 
@@ -95,7 +96,7 @@ def from_frame(
     given = LabelTable(np.asarray(names, dtype=np.str_), tuple(classes), blank)
     unknown = _matrix(issues, UNKNOWN, given) if UNKNOWN in issues else blank
     given = given.replace(np.where(unknown == 1, np.float32(np.nan), _matrix(issues, GIVEN, given)))
-    given = replace(given, exclusive=all(map(_is_number, issues[GIVEN])))
+    given = replace(given, exclusive=all(re.fullmatch(r"\d{1,9}", str(cell).strip()) for cell in issues[GIVEN]))
     proposed = given.replace(_matrix(issues, PREDICTED, given)) if PREDICTED in issues else None
     return Judgement(given, proposed, doubts(issues.set_axis(given.ids, axis=0), given))
 
@@ -121,22 +122,21 @@ def doubts(
         return Doubts(given.ids, noisy, np.full(len(given), np.nan, dtype=np.float32), wrong.astype(np.float32))
     if ISSUE not in issues:
         raise InputError(f"There is no column {ISSUE!r} in the issues table: {', '.join(map(str, issues.columns))}.")
-    if isinstance(issues.index.dtype, np.dtype) and issues.index.dtype.kind in "iu":
+    if _by_position(issues):
         rows = _places(issues, len(given))
     else:
         rows = rows_of(given.ids, np.asarray(issues.index.astype(str), dtype=np.str_))
     if len(rows) != len(given) or len(np.unique(rows)) != len(given):
         raise InputError(f"The issues table has {len(rows)} rows, and {len(given)} images were given, each needs one.")
     noisy, expected = np.zeros(len(given), dtype=np.bool_), np.full(len(given), np.nan, dtype=np.float32)
-    noisy[rows] = [_truth(cell) for cell in issues[ISSUE]]
+    noisy[rows] = truths(issues[ISSUE], "The issues table")
     if EXPECTED in issues:
         expected[rows] = pd.to_numeric(issues[EXPECTED], errors="coerce")
     elif SCORE in issues:
         score = pd.to_numeric(issues[SCORE], errors="coerce").to_numpy(dtype=np.float64)
         expected[rows] = -np.log(np.clip(score, 1e-30, 1))
     if WRONG in issues and per_class is None:
-        single = [_probabilities(cell, len(given.classes)) for cell in issues[WRONG]]
-        wrong[rows] = as_doubts(["" for _ in single], [False] * len(single), [None] * len(single), single).wrong
+        wrong[rows] = [_probabilities(cell, len(given.classes)) for cell in issues[WRONG]]
     return Doubts(given.ids, noisy, expected, wrong.astype(np.float32))
 
 
@@ -184,9 +184,13 @@ def _read_frame(path: Path) -> pd.DataFrame:
     return frame
 
 
+def _by_position(issues: pd.DataFrame) -> bool:
+    return isinstance(issues.index.dtype, np.dtype) and issues.index.dtype.kind in "iu"
+
+
 def _places(issues: pd.DataFrame, images: int) -> NDArray[np.intp]:
     """(N) positions that name the rows of a table."""
-    if not (isinstance(issues.index.dtype, np.dtype) and issues.index.dtype.kind in "iu"):
+    if not _by_position(issues):
         raise InputError("The rows of the issues table are not named by position, as cleanlab names them.")
     places = issues.index.to_numpy(dtype=np.intp)
     if len(places) and not (places.min() >= 0 and places.max() < images):
@@ -203,43 +207,24 @@ def _matrix(issues: pd.DataFrame, column: str, table: LabelTable) -> Floats:
 
 
 def _numbers(cell: Any, column: str, classes: int) -> list[int]:
-    """Numbers of classes in a list, or in the text that pandas makes of one: `[0, 2]`, or `[np.int64(0)]`."""
-    if _is_number(cell):
-        found = [int(cell)]
-    elif isinstance(cell, str):
-        plain = re.sub(r"np\.int\d+\((\d{1,9})\)", r"\1", cell).strip()
-        if not re.fullmatch(r"\[\s*(\d{1,9}(\s*,\s*\d{1,9})*)?\s*\]", plain):
-            raise InputError(f"{short(cell)} in column {column!r} of the issues table is no list of class numbers.")
-        found = [int(text) for text in re.findall(r"\d+", plain)]
-    else:
-        try:
-            found = [int(item) for item in cell]
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{short(cell)} in column {column!r} is no list of class numbers.") from error
+    """Numbers of classes: one, a list, or the text that pandas makes of either: `[0, 2]`, or `[np.int64(0)]`."""
+    text = str(cell.tolist() if isinstance(cell, np.ndarray) else cell)
+    plain = re.sub(r"np\.int\d+\((\d{1,9})\)", r"\1", text).strip()
+    if not re.fullmatch(r"\d{1,9}|\[\s*(\d{1,9}(\s*,\s*\d{1,9})*)?\s*\]", plain):
+        raise InputError(f"{short(cell)} in column {column!r} of the issues table is no list of class numbers.")
+    found = [int(digits) for digits in re.findall(r"\d+", plain)]
     wrong = [item for item in found if not 0 <= item < classes]
     if wrong:
         raise InputError(f"Column {column!r} of the issues table names class {wrong[0]}, and {classes} have names.")
     return found
 
 
-def _is_number(cell: Any) -> bool:
-    """Whether a cell is the number of one class, or the text of it."""
-    return bool(re.fullmatch(r"\d{1,9}", cell.strip())) if isinstance(cell, str) else isinstance(cell, int | np.integer)
-
-
-def _probabilities(cell: Any, classes: int) -> list[Any]:
-    """One number or None for each class, as `to_frame` writes them."""
+def _probabilities(cell: Any, classes: int) -> Floats:
+    """(C) one for each class, as `to_frame` writes them; NaN where there is none."""
     try:
         found = json.loads(cell)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{short(cell)} in column {WRONG!r} is no list of probabilities.") from error
     if not isinstance(found, list) or len(found) != classes:
         raise InputError(f"{short(cell)} in column {WRONG!r} is not one probability for each of {classes} classes.")
-    return found
-
-
-def _truth(cell: Any) -> bool:
-    word = str(cell).strip().lower()
-    if word not in ("true", "false"):
-        raise InputError(f"{short(cell)} in column {ISSUE!r} is neither True nor False.")
-    return word == "true"
+    return amounts(found)

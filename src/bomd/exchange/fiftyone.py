@@ -27,15 +27,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bomd import outside
 from bomd.errors import InputError
 from bomd.exchange.documents import checked, field, listed, read_json
-from bomd.exchange.judgement import Judgement, number, positives, unknowns
+from bomd.exchange.judgement import Judgement, number
 from bomd.exchange.rows import columns_of, from_rows
 from bomd.files import write_json
-from bomd.tables import Floats, LabelTable
 
 FLAGGED = "flagged"
 NOT_HERE = "FiftyOne is not installed: pip install fiftyone; or write a folder for it."
@@ -52,7 +50,7 @@ def write(judgement: Judgement, path: Path) -> None:
     if given.paths is None:
         raise InputError("FiftyOne shows files, and these images have none.")
     fields = field_names(given.classes)
-    places = None if judgement.doubts is None else judgement.doubts.places
+    places = [] if judgement.doubts is None else judgement.doubts.places.tolist()
     samples = [_sample(judgement, row, fields, places) for row in range(len(judgement))]
     write_json(path / SAMPLES, {"samples": samples})
     info = {"classes": list(given.classes), "fields": fields}
@@ -104,9 +102,7 @@ def field_names(classes: Sequence[str]) -> dict[str, str]:
     return fields
 
 
-def _sample(
-    judgement: Judgement, row: int, fields: Mapping[str, str], places: NDArray[np.int64] | None
-) -> dict[str, Any]:
+def _sample(judgement: Judgement, row: int, fields: Mapping[str, str], places: Sequence[int]) -> dict[str, Any]:
     given, proposed, doubts = judgement.given, judgement.proposed, judgement.doubts
     assert given.paths is not None
     sample: dict[str, Any] = {
@@ -116,30 +112,38 @@ def _sample(
     }
     if given.patients is not None:
         sample["patient"] = str(given.patients[row])
-    sample["given"] = _classifications(given, row)
-    sample["unknown"] = unknowns(given.values[row], given.classes)
+    own = dict(zip(given.classes, given.values[row], strict=True))
+    better = {} if proposed is None else dict(zip(given.classes, proposed.values[row], strict=True))
+    sample["given"] = _classifications(own)
+    sample["unknown"] = [name for name, value in own.items() if np.isnan(value)]
     if proposed is not None:
-        sample["proposed"] = _classifications(proposed, row)
-        sample["predicted"] = _prediction(proposed, row)
-    for table, before in ((given, "given"), (proposed, "predicted")):
-        values = {} if table is None else dict(zip(table.classes, table.values[row], strict=True))
+        sample["proposed"] = _classifications(better)
+        likely = [_one(name, confidence=number(value)) for name, value in better.items() if value >= 0.5]
+        sample["predicted"] = _several(likely, logits=[_logit(value) for value in better.values()])
+    for before, values in (("given", own), ("predicted", better)):
         sample |= {f"{before}_{fields[name]}": _decision(value) for name, value in values.items() if name in fields}
     if doubts is not None:
         sample |= {"flag": bool(doubts.flagged[row]), "expected": number(doubts.expected[row])}
-        sample["wrong"] = _confident(given, doubts.wrong[row], row)
-    if places is not None:
-        sample["rank"] = int(places[row])
+        judged = [
+            _one(name, confidence=number(doubt), given=bool(own[name] >= 0.5))
+            for name, doubt in zip(given.classes, doubts.wrong[row], strict=True)
+            if not np.isnan(doubt)
+        ]
+        sample |= {"wrong": _several(judged), "rank": places[row]}
     return sample
 
 
-def _prediction(table: LabelTable, row: int) -> dict[str, Any]:
-    """What is at least as likely as not, and how likely every class is."""
-    likely = dict(zip(table.classes, table.values[row], strict=True))
-    found = [
-        {"_cls": "Classification", "label": name, "confidence": number(likely[name])}
-        for name in positives(table.values[row], table.classes)
-    ]
-    return {"_cls": "Classifications", "classifications": found, "logits": [_logit(v) for v in likely.values()]}
+def _one(label: str, **known: Any) -> dict[str, Any]:
+    return {"_cls": "Classification", "label": label, **known}
+
+
+def _several(found: list[dict[str, Any]], **known: Any) -> dict[str, Any]:
+    return {"_cls": "Classifications", "classifications": found, **known}
+
+
+def _classifications(values: Mapping[str, Any]) -> dict[str, Any]:
+    known = {name: {"confidence": number(value)} if value < 1 else {} for name, value in values.items() if value > 0}
+    return _several([_one(name, **confidence) for name, confidence in known.items()])
 
 
 def _decision(value: Any) -> dict[str, Any] | None:
@@ -147,33 +151,13 @@ def _decision(value: Any) -> dict[str, Any] | None:
     if np.isnan(value):
         return None
     decided, likely = (PRESENT, value) if value >= 0.5 else (ABSENT, 1 - value)
-    logits = [_logit(1 - value), _logit(value)]
-    return {"_cls": "Classification", "label": decided, "confidence": number(np.float32(likely)), "logits": logits}
+    return _one(decided, confidence=number(np.float32(likely)), logits=[_logit(1 - value), _logit(value)])
 
 
 def _logit(value: Any) -> float:
     """The logarithm of the odds; 0, even ones, where the value is not known."""
     inner = 0.5 if np.isnan(value) else float(np.clip(value, LEAST, 1 - LEAST))
     return float(np.round(np.log(inner / (1 - inner)), 4))
-
-
-def _classifications(table: LabelTable, row: int) -> dict[str, Any]:
-    found = [
-        {"_cls": "Classification", "label": name} | ({"confidence": number(value)} if value < 1 else {})
-        for name, value in zip(table.classes, table.values[row], strict=True)
-        if value > 0
-    ]
-    return {"_cls": "Classifications", "classifications": found}
-
-
-def _confident(given: LabelTable, wrong: Floats, row: int) -> dict[str, Any]:
-    """How probably each label that was judged is wrong, and whether the class was given."""
-    judged = [
-        {"_cls": "Classification", "label": name, "confidence": number(doubt), "given": bool(value >= 0.5)}
-        for name, doubt, value in zip(given.classes, wrong, given.values[row], strict=True)
-        if not np.isnan(doubt)
-    ]
-    return {"_cls": "Classifications", "classifications": judged}
 
 
 def _read_samples(path: Path, labels: str | None, classes: Sequence[str] | None) -> Judgement:
@@ -196,8 +180,7 @@ def _read_samples(path: Path, labels: str | None, classes: Sequence[str] | None)
         rows.append(sample | labels_of | {"id": identity, "filepath": field(sample, "filepath", str, where)})
         blank.append(listed(sample.get("unknown") or [], where))
     if classes is None:
-        metadata = read_json(path / "metadata.json") if (path / "metadata.json").exists() else {}
-        classes = _classes_of(checked(metadata, dict, f"{path / 'metadata.json'}"))
+        classes = _classes_of(path / "metadata.json")
     mentioned = {label for row in rows for key in ("given", "proposed") for label in row[key] or ()}
     columns = columns_of(classes, mentioned.union(*blank), file)
     for key in ("given", "proposed"):
@@ -217,12 +200,14 @@ def _read_classifications(path: Path, classes: Sequence[str] | None) -> Judgemen
     rows: list[dict[str, Any] | None] = []
     for image, target in images.items():
         where = f"{file}, image {image!r}"
-        items = target if isinstance(target, list) else [] if target is None else [target]
+        if target is None:
+            rows.append(None)
+            continue
         found: dict[str, Any] = {}
-        for item in items:
+        for item in target if isinstance(target, list) else [target]:
             item = item if isinstance(item, dict) else {"label": item}
             found[_label(item.get("label"), names, where)] = _confidence(item.get("confidence"))
-        rows.append(None if target is None else found)
+        rows.append(found)
     columns = columns_of(classes or names, {label for row in rows for label in row or ()}, file)
     given = zip(images, _filled(rows, [[]] * len(rows), columns), strict=True)
     return from_rows([{"id": checked(image, str, str(file)), "given": row} for image, row in given], columns, str(file))
@@ -238,12 +223,8 @@ def _label(value: Any, names: Sequence[str], where: str) -> str:
 
 def _label_fields(samples: Sequence[dict[str, Any]]) -> list[str]:
     kinds = ("Classifications", "Classification")
-    first = [name for sample in samples for name, value in sample.items() if _kind(value) in kinds]
-    return [name for name in dict.fromkeys(first) if name not in OPINIONS]
-
-
-def _kind(value: Any) -> Any:
-    return value.get("_cls") if isinstance(value, dict) else None
+    held = [(name, value) for sample in samples for name, value in sample.items() if isinstance(value, dict)]
+    return [name for name, value in held if value.get("_cls") in kinds and name not in OPINIONS]
 
 
 def _confidences(value: Any, where: str) -> dict[str, Any] | None:
@@ -251,7 +232,7 @@ def _confidences(value: Any, where: str) -> dict[str, Any] | None:
     if value is None:
         return None
     labels = checked(value, dict, where)
-    items = [labels] if _kind(labels) == "Classification" else field(labels, "classifications", list, where)
+    items = [labels] if labels.get("_cls") == "Classification" else field(labels, "classifications", list, where)
     entries = [checked(item, dict, where) for item in items]
     return {field(item, "label", str, where): _confidence(item.get("confidence")) for item in entries}
 
@@ -270,7 +251,8 @@ def _filled(
     ]
 
 
-def _classes_of(metadata: dict[str, Any]) -> list[str]:
+def _classes_of(file: Path) -> list[str]:
+    metadata = checked(read_json(file), dict, str(file)) if file.exists() else {}
     info = metadata.get("info")
     found = metadata.get("default_classes") or (info.get("classes") if isinstance(info, dict) else None)
-    return list(dict.fromkeys(listed(found, "metadata.json, classes"))) if found else []
+    return listed(found or [], f"{file}, classes")

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,16 +91,6 @@ def read_run(path: Path) -> Judgement:
     return Judgement(given, given.replace(opinion.proposed[order]), doubts)
 
 
-def positives(values: NDArray[Any], classes: Sequence[str]) -> list[str]:
-    """Names of the classes at 0.5 or more in one row; unknown ones are not among them."""
-    return [name for name, value in zip(classes, values, strict=True) if value >= 0.5]
-
-
-def unknowns(values: NDArray[Any], classes: Sequence[str]) -> list[str]:
-    """Names of the classes that are not labelled in one row."""
-    return [name for name, value in zip(classes, values, strict=True) if np.isnan(value)]
-
-
 def number(value: Any) -> Cell:
     """A value as JSON holds it: the shortest number that is the same in 32 bits, None for NaN."""
     if np.isnan(value):
@@ -152,53 +141,18 @@ def from_lists(
     return values.clip(0, 1)
 
 
-def ordered(names: Iterable[str]) -> tuple[str, ...]:
-    """Classes that no file puts in order: by name, "No Finding" last."""
-    return tuple(sorted(set(names), key=lambda name: (name == NO_FINDING, name)))
-
-
 def soundness(expected: NDArray[Any]) -> NDArray[np.float64]:
     """(N) scores from 0 to 1, the lowest first in the order of review: exp(-x), about the chance that all are right."""
     return np.asarray(np.exp(-expected.astype(np.float64)))
 
 
-def as_doubts(
-    ids: Sequence[str] | Text, flagged: Sequence[Any], expected: Sequence[Any], wrong: Sequence[Sequence[Any]]
-) -> Doubts:
-    """Doubts of values that somebody else's file holds.
-
-    Args:
-        flagged: (N) true or false.
-        expected: (N) numbers, or None where there is none.
-        wrong: (N, C) likewise for single labels.
-    """
-    for value in flagged:
-        if not isinstance(value, bool):
-            raise InputError(f"The flag {short(value)} is neither true nor false.")
-    return Doubts(
-        np.asarray(ids, dtype=np.str_),
-        np.asarray(flagged, dtype=np.bool_),
-        np.asarray(_numbers(expected, 1e30), dtype=np.float32),
-        np.asarray([_numbers(row, 1) for row in wrong], dtype=np.float32),
-    )
-
-
-def _numbers(values: Sequence[Any], most: float) -> list[float]:
+def amounts(values: Sequence[Any], most: float = 1) -> Floats:
+    """(C) how many labels, or how probably each, are wrong by somebody else's file; NaN for None."""
     for value in values:
-        if value is not None and (
-            isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most
-        ):
+        known = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most
+        if value is not None and not known:
             raise InputError(f"{short(value)} does not say how many labels, or how probably one, are wrong.")
-    return [np.nan if value is None else float(value) for value in values]
-
-
-def file_of(address: str) -> str:
-    """The path or file name inside an address: of a web page, of Label Studio's local files, or a plain path."""
-    parts = urlsplit(address) if "://" in address or address.startswith("/data/") else None
-    if parts is None:
-        return address
-    local = parse_qs(parts.query).get("d")
-    return local[0] if local else unquote(parts.path).rpartition("/")[2]
+    return np.asarray([np.nan if value is None else value for value in values], dtype=np.float32)
 
 
 def short(value: Any) -> str:

@@ -16,8 +16,9 @@ import numpy as np
 
 from bomd.data.datasets.folder import CLASSES
 from bomd.errors import InputError
-from bomd.exchange.judgement import Judgement, as_doubts, from_lists, from_names, number, ordered
-from bomd.tables import LabelTable, Text
+from bomd.exchange.documents import checked
+from bomd.exchange.judgement import Doubts, Judgement, amounts, from_lists, from_names, number
+from bomd.tables import NO_FINDING, LabelTable, Text
 
 Lists = Sequence[Sequence[Iterable[str]]]  # for each image the classes that each of some people listed
 
@@ -52,39 +53,50 @@ def from_rows(
 
     Args:
         rows: As `to_rows` makes them; all but the id may be missing.
+        classes: Those that have an order; any others that are named follow.
         listed: Given labels where no object has any.
         decided: What people made of the given labels; it takes the place of proposals.
     """
-    given = [row.get("given") or {} for row in rows]
+    given, offered = ([row.get(part) or {} for row in rows] for part in ("given", "proposed"))
+    named = [name for part in (given, offered) for cells in part for name in cells]
+    classes = columns_of([*classes, *named], {name for lists in listed or () for one in lists for name in one}, where)
     values = from_names(given, classes, where) if any(given) else from_lists(listed or [[]] * len(rows), classes)
     patients = [row.get("patient") for row in rows]
     labels = LabelTable(
         _texts([row["id"] for row in rows]),
-        tuple(classes),
+        classes,
         values,
         paths=None if paths is None else _texts(paths),
         patients=_texts(patients) if all(isinstance(name, str) for name in patients) else None,
     )
     proposed, doubts = None, None
-    offered = [row.get("proposed") or {} for row in rows]
     if any(given) and decided is not None:
         better = from_lists(decided, classes, np.isnan(values))
         proposed = None if np.isnan(better).all() else labels.replace(better)
     elif any(offered):
         proposed = labels.replace(from_names(offered, classes, where))
     if all(isinstance(row.get("flag"), bool) for row in rows):
-        wrong = [[(row.get("wrong") or {}).get(name) for name in classes] for row in rows]
-        doubts = as_doubts(labels.ids, [row["flag"] for row in rows], [row.get("expected") for row in rows], wrong)
+        wrong = [amounts([(row.get("wrong") or {}).get(name) for name in classes]) for row in rows]
+        expected = amounts([row.get("expected") for row in rows], most=1e30)
+        doubts = Doubts(labels.ids, np.asarray([row["flag"] for row in rows]), expected, np.stack(wrong))
     return Judgement(labels, proposed, doubts)
 
 
 def columns_of(first: Iterable[str], rest: Iterable[str], where: object) -> tuple[str, ...]:
-    """The classes of a file: those that have an order in it, then the others by name."""
-    known = tuple(dict.fromkeys(first))
-    columns = (*known, *ordered(set(rest) - set(known)))
+    """The classes of a file: those that have an order in it, then the others by name, "No Finding" last."""
+    known = dict.fromkeys(first)
+    columns = (*known, *sorted(set(rest) - set(known), key=lambda name: (name == NO_FINDING, name)))
     if not columns:
         raise InputError(f"{where} names no class; {CLASSES}.")
     return columns
+
+
+def parts_of(record: Mapping[str, Any], where: str) -> dict[str, dict[str, Any]]:
+    """What somebody else's object says of classes, by their names; a part that it does not have is empty."""
+    parts = {part: checked(record.get(part) or {}, dict, where) for part in ("given", "proposed", "wrong")}
+    for name in (name for cells in parts.values() for name in cells):
+        checked(name, str, where)
+    return parts
 
 
 def names_below(root: Path, paths: Iterable[Any], purpose: str) -> list[str]:

@@ -23,8 +23,9 @@ from bomd.data.cells import csv_line, harmless, numbers_of
 from bomd.data.datasets import folder
 from bomd.data.label_files import read_table
 from bomd.errors import InputError
-from bomd.exchange.judgement import Doubts, Judgement, number, short
+from bomd.exchange.judgement import Doubts, Judgement, short
 from bomd.files import write_text
+from bomd.review.export import label_cells
 from bomd.tables import Floats, LabelTable, Text
 from bomd.typed import nearest
 
@@ -58,7 +59,7 @@ def save(frame: pd.DataFrame, path: Path, *, for_spreadsheets: bool = True) -> N
         for_spreadsheets: Put an apostrophe before text that a spreadsheet would run as a formula; `read` takes it away.
     """
     labels = frame.select_dtypes("float32").columns
-    text = frame.assign(**{str(name): [_cell(value) for value in frame[name]] for name in labels})
+    text = frame.assign(**{str(name): label_cells(frame[name].to_numpy()) for name in labels})
     if for_spreadsheets:
         words = [name for name in text if name not in labels and text[name].dtype != np.bool_]
         text = text.assign(**{str(name): [harmless(str(cell)) for cell in text[name]] for name in words})
@@ -127,17 +128,12 @@ def from_frame(frame: pd.DataFrame, where: str, classes: Sequence[str] | None = 
     doubts = None
     if "flag" in names:
         expected = _numbers(frame, "expected", where) if "expected" in names else np.full(len(ids), np.nan, np.float32)
-        doubts = Doubts(ids, _booleans(frame, where), expected, _beside(frame, WRONG, chosen, where))
+        doubts = Doubts(ids, truths(frame["flag"], where), expected, _beside(frame, WRONG, chosen, where))
     return Judgement(given, proposed, doubts)
 
 
 def _labels(prefix: str, classes: Sequence[str], values: Floats) -> dict[str, NDArray[Any]]:
     return {f"{prefix}{name}": column.astype(np.float32) for name, column in zip(classes, values.T, strict=True)}
-
-
-def _cell(value: np.float32) -> str:
-    plain = number(value)
-    return "" if plain is None else str(plain)
 
 
 def _beside(frame: pd.DataFrame, prefix: str, classes: Sequence[str], where: str) -> Floats:
@@ -168,9 +164,10 @@ def _numbers(frame: pd.DataFrame, column: str, where: str) -> Floats:
     return values
 
 
-def _booleans(frame: pd.DataFrame, where: str) -> NDArray[np.bool_]:
-    words = [str(cell).strip().lower() for cell in frame["flag"]]
-    for row, word in enumerate(words):
+def truths(cells: pd.Series[Any], where: str) -> NDArray[np.bool_]:
+    """(N) what a column of yes and no says."""
+    words = [str(cell).strip().lower() for cell in cells]
+    for row, word in enumerate(words, 1):
         if word not in (*_TRUE, *_FALSE):
-            raise InputError(f"{where}: {short(word)} in column 'flag', row {row + 1} is neither true nor false.")
+            raise InputError(f"{where}: {short(word)} in column {cells.name!r}, row {row} is neither true nor false.")
     return np.asarray([word in _TRUE for word in words], dtype=np.bool_)
