@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from bomd.config import LARGEST_SIZE, Config, DeviceSettings, FitSettings, Image
 from bomd.data.batches import normalise
 from bomd.errors import InputError
 from bomd.methods.bomd import Bomd
+from bomd.networks.backbone import BACKBONES
 from bomd.networks.device import make_fabric
 
 MINUTES = {"cpu": 10.0, "cuda": 30.0}  # of training, unless told otherwise
@@ -53,16 +54,19 @@ class Choice:
     threads: int = 0
     weights: str = ""
 
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
+    @property
+    def start(self) -> str:
+        """The weights to start from."""
+        return self.weights or usual_weights(self.backbone)
+
+    def at_work(self) -> AbstractContextManager[None]:
         """Compute with the chosen number of threads in this block."""
-        with _threads(self.threads or torch.get_num_threads()):
-            yield
+        return _threads(self.threads or torch.get_num_threads())
 
     def config(self, name: str, train: dict[str, Any], images: int, seed: int) -> Config:
         """The experiment of this choice: `bomd-plus` on all images, with no noise added and nobody held out."""
         scratch = self.backbone == "small"
-        batch = max(2, min(64, images // 4))
+        effort = self.epochs / self.classifier_epochs
         return Config(
             name=name,
             method="bomd-plus",
@@ -72,18 +76,16 @@ class Choice:
             train=train,
             fit=FitSettings(
                 backbone=self.backbone,
-                weights=self.weights or ("none" if scratch else "imagenet"),
+                weights=self.start,
                 epochs=self.classifier_epochs,
-                batch=batch,
+                batch=max(2, min(64, images // 4)),
                 rate=0.002 if scratch else 0.0015,
                 betas=(0.9, 0.999),
                 eps=1e-8,
                 schedule="cosine",
                 augment="light",
             ),
-            settings={
-                "bomd-plus": {"effort": self.epochs / self.classifier_epochs, "second": SECOND, "shown": NEIGHBOURS}
-            },
+            settings={"bomd-plus": {"effort": effort, "second": SECOND, "shown": NEIGHBOURS}},
         )
 
 
@@ -112,25 +114,24 @@ def choose(
         raise InputError(f"--size is {size}, but images need at least {SMALLEST} and at most {LARGEST_SIZE} pixels.")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     limit = 60 * (minutes or MINUTES[device])
-    ask = measure or time_a_step
-    found: Choice | None = None
+    tried = []
     for backbone, side in candidates(device, largest, size):
-        epochs, classifier_epochs = passes(backbone, images)
-        seconds = _MARGIN * ask(backbone, side) * images * (epochs + (1 + SECOND) * classifier_epochs)
-        choice = Choice(backbone, side, epochs, classifier_epochs, seconds, _reason(backbone, device, limit))
+        numbers = passes(backbone, images)
+        seconds = _MARGIN * (measure or time_a_step)(backbone, side) * images * _work(*numbers)
+        tried.append(Choice(backbone, side, *numbers, seconds, _reason(backbone, device, limit)))
         if seconds <= limit:
-            return choice if measure or device == "cuda" else replace(choice, threads=fastest_threads(backbone, side))
-        found = choice if found is None or seconds < found.seconds else found
-    assert found is not None
-    part = max(0.25, limit / found.seconds)  # a quarter of the passes still learns something
-    epochs, classifier_epochs = (max(2, int(part * number)) for number in (found.epochs, found.classifier_epochs))
-    whole = found.epochs + found.classifier_epochs
-    seconds = found.seconds * (epochs + (1 + SECOND) * classifier_epochs)
-    seconds /= found.epochs + (1 + SECOND) * found.classifier_epochs
-    reason = f"the fastest there is, with {epochs + classifier_epochs} passes instead of {whole} to save time"
-    count = 0 if measure or device == "cuda" else fastest_threads(found.backbone, found.size)
-    reason = f"{reason}; --minutes allows more"
-    return Choice(found.backbone, found.size, epochs, classifier_epochs, seconds, reason, count)
+            break
+    found = min(tried, key=lambda choice: choice.seconds)
+    if found.seconds > limit:
+        part = max(0.25, limit / found.seconds)  # a quarter of the passes still learns something
+        whole = (found.epochs, found.classifier_epochs)
+        fewer = (max(2, int(part * found.epochs)), max(2, int(part * found.classifier_epochs)))
+        seconds = found.seconds * _work(*fewer) / _work(*whole)
+        reason = f"the fastest there is, with {sum(fewer)} passes instead of {sum(whole)} to save time"
+        found = Choice(found.backbone, found.size, *fewer, seconds, f"{reason}; --minutes allows more")
+    if measure or device == "cuda":
+        return found
+    return replace(found, threads=fastest_threads(found.backbone, found.size))
 
 
 def candidates(device: str, largest: int, size: int | None = None) -> list[tuple[str, int]]:
@@ -149,6 +150,11 @@ def passes(backbone: str, images: int) -> tuple[int, int]:
     presented = 80_000 if backbone == "small" else 60_000
     epochs = int(np.clip(round(presented / max(images, 1)), 6, 40))
     return epochs, max(4, round(0.6 * epochs))
+
+
+def usual_weights(backbone: str) -> Literal["none", "imagenet"]:
+    """What a network starts from unless told otherwise: ImageNet, where there are such weights."""
+    return "none" if BACKBONES[backbone].load is None else "imagenet"
 
 
 def time_a_step(backbone: str, size: int) -> float:
@@ -193,23 +199,22 @@ def show_time(seconds: float) -> str:
 
 def explain(choice: Choice, images: int) -> Sequence[str]:
     """What was chosen and why, in lines for people."""
-    start = choice.weights or ("none" if choice.backbone == "small" else "imagenet")
-    shown = {"none": "without pretraining", "imagenet": "(ImageNet)"}.get(start, f"({start})")
+    shown = {"none": "without pretraining", "imagenet": "(ImageNet)"}.get(choice.start, f"({choice.start})")
     network = f"{'a small network' if choice.backbone == 'small' else choice.backbone} {shown}"
+    others = threads.busy()  # no part of the plan, which must not change with what other programs do
+    longer = f", and up to {others + 1:.1f} times that while other programs use this machine as they do now"
+    takes = f"{show_time(choice.seconds)}{longer if others > 0.5 else ''}"
     return (
         f"{images:,} images at {choice.size} x {choice.size} pixels, {network}: "
         f"{choice.epochs} passes for evidence, {choice.classifier_epochs} for the classifier",
         f"Why: {choice.reason}",
-        f"Training will take about {show_time(choice.seconds)}{_if_busy()}. It can be stopped: the same command "
-        "continues.",
+        f"Training will take about {takes}. It can be stopped: the same command continues.",
     )
 
 
-def _if_busy() -> str:
-    """A warning where other programs want the cores; it is no part of the plan, which must not change with them."""
-    others = threads.busy()
-    longer = f", and up to {others + 1:.1f} times that while other programs use this machine as they do now"
-    return longer if others > 0.5 else ""
+def _work(epochs: int, classifier_epochs: int) -> float:
+    """Passes over the images, with those of a second opinion."""
+    return epochs + (1 + SECOND) * classifier_epochs
 
 
 def _reason(backbone: str, device: str, limit: float) -> str:

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from bomd.audits.choose import Choice
+from bomd.audits.choose import Choice, usual_weights
 from bomd.config import DeviceSettings
 from bomd.data.datasets.classes import CHEXPERT_NATIVE, NIH_NATIVE
 from bomd.errors import InputError
-from bomd.networks.backbone import BACKBONES
 from bomd.networks.device import make_fabric
 from bomd.networks.saved import is_made
 from bomd.pretrain.make import how_long, is_there
@@ -82,10 +81,9 @@ def chest_findings(classes: Sequence[str]) -> list[str]:
 
 def choose_weights(asked: str | None, backbone: str, look: Look) -> str:
     """The weights to start from, or an error where those that are asked for do not suit."""
-    usual_ones = "none" if BACKBONES[backbone].load is None else "imagenet"
     if asked is None:
-        return usual_ones
-    if asked.startswith("imagenet") and usual_ones == "none":
+        return usual_weights(backbone)
+    if asked.startswith("imagenet") and usual_weights(backbone) == "none":
         rest = asked.removeprefix("imagenet").removeprefix("+") or "none"
         raise InputError(f"--weights {asked}: {backbone} has no ImageNet weights: use {rest}, or allow more --minutes.")
     if is_made(asked) and "phantom" in parts(asked)[1] and look.coloured:
@@ -98,7 +96,7 @@ def offer(backbone: str, size: int, look: Look) -> list[str]:
     if not look.chests:
         return []
     fabric = make_fabric(DeviceSettings())
-    plan = usual(backbone, "none" if BACKBONES[backbone].load is None else "imagenet", size, fabric.device.type)
+    plan = usual(backbone, usual_weights(backbone), size, fabric.device.type)
     takes = "which are made already" if is_there(plan) else f"made once, in {how_long(plan, fabric)}"
     return [
         f"These look like chest X-rays ({look.reason}): --weights {plan.name} starts from weights learnt on "
@@ -125,16 +123,13 @@ def _scan(path: Path) -> str | None:
     """ "radiograph" or "other scan"; None for what is no DICOM file, and where nothing installed can read one."""
     try:
         from pydicom import dcmread
-        from pydicom.errors import InvalidDicomError
-    except ImportError:
-        return None
-    try:
+
         found = dcmread(path, stop_before_pixels=True, specific_tags=["Modality", "BodyPartExamined"])
         part = str(found.get("BodyPartExamined", "") or "CHEST").upper()
         chest = "CHEST" in part or "THORAX" in part
         return "radiograph" if chest and found.get("Modality", "") in RADIOGRAPHS else "other scan"
-    except (InvalidDicomError, OSError, AttributeError, ValueError):
-        return None  # most likely a picture
+    except Exception:  # pydicom has kinds of its own, and more for a damaged file; most likely it is a picture
+        return None
 
 
 def _plain(name: str) -> str:
