@@ -95,11 +95,11 @@ def decisions(
     given, run = run, only_run(run)
     reviewed, path = write_reviewed(run, output)
     if rates is not None:
-        from bomd.review.rates import write_rates
+        from bomd.review.learning import write_rates
 
         write_rates(run, reviewed, rates)
     if log is not None:
-        from bomd.review.sign_off import write_log
+        from bomd.review.change_log import write_log
 
         entries, page = write_log(run, reviewed, log)
     found = agreement(current(read_events(run / FILE, reviewed.labels.classes)), reviewed.labels.classes)

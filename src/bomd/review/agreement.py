@@ -82,7 +82,7 @@ def _ratings(judged: Sequence[Mapping[Any, Event]], C: int) -> Ratings:
     ratings = np.full((len(places), len(judged), C), np.nan)
     for reviewer, events in enumerate(judged):
         for image, event in events.items():
-            ratings[places[image], reviewer] = [np.nan if value is None else value for value in event.labels or ()]
+            ratings[places[image], reviewer] = np.asarray(event.labels, dtype=np.float64)  # None becomes NaN
     return ratings
 
 

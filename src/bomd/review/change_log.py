@@ -1,20 +1,33 @@
-"""The change log of a review: which labels people changed, confirmed or could not agree on, with who, when and why."""
+"""The change log of a review: which labels people changed, confirmed or could not agree on, with who, when and why.
+
+It is written as a table, and as a page to print, check and sign.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from numpy.typing import NDArray
 
 from bomd.audits.columns import joined
 from bomd.clean.vote import vote
 from bomd.data.cells import csv_text
-from bomd.experiments.records import LabelRecord, patients_of
-from bomd.review.decisions import JUDGEMENTS, Event
+from bomd.errors import InputError
+from bomd.experiments.records import LabelRecord, load_record, patients_of
+from bomd.files import is_stream, read_json, write_text
+from bomd.review.decisions import FILE, JUDGEMENTS, Event, current, read_events
 from bomd.review.export import Reviewed, label_cells
+from bomd.version import VERSION
 
+PAGES = Path(__file__).parent / "pages"
 COLUMNS = ("image", "patient", "finding", "from", "to", "who", "when", "evidence", "note")
 KINDS = ("changed", "confirmed", "unresolved")
 WORDS = {None: "unknown", 0: "no", 1: "yes"}
@@ -81,6 +94,83 @@ def change_log(record: LabelRecord, reviewed: Reviewed, standing: Mapping[str, M
 def as_log(entries: Sequence[Entry]) -> str:
     """The log as a table; what a spreadsheet would run as a formula has an apostrophe before it."""
     return csv_text([COLUMNS, *(entry.cells() for entry in entries)])
+
+
+def write_log(run: Path, reviewed: Reviewed, file: Path) -> tuple[list[Entry], Path]:
+    """Write the change log as a table, and beside it the same as a page that names the table's checksum.
+
+    Returns:
+        The lines, and where the page is.
+    """
+    page = file.with_suffix(".html")
+    if is_stream(file) or page == file:
+        raise InputError(f"--log takes a table such as changes.csv, not {file}: the page to sign goes beside it.")
+    standing = current(read_events(run / FILE, reviewed.labels.classes))
+    entries = change_log(load_record(run), reviewed, standing)
+    table = as_log(entries)
+    write_text(file, table)
+    people = {
+        name: [event.time for event in events.values() if event.action in JUDGEMENTS]
+        for name, events in sorted(standing.items())
+    }
+    environment = Environment(
+        loader=FileSystemLoader(PAGES),
+        autoescape=True,  # ids, names and classes are anybody's text
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["thousands"] = "{:,}".format
+    text = environment.get_template("changes.html.j2").render(
+        run="/".join(run.resolve().parts[-3:]),
+        identity=identity(run),
+        written=datetime.now(UTC).isoformat(timespec="seconds"),
+        images=len(reviewed.labels),
+        judged=int((reviewed.reviewers > 0).sum()),
+        people=[{"name": name, "images": len(times), "last": max(times)} for name, times in people.items() if times],
+        totals={kind: sum(entry.kind == kind for entry in entries) for kind in KINDS},
+        findings=_by_finding(entries, reviewed.labels.classes),
+        entries=entries,
+        table=file.name,
+        checksum=hashlib.sha256(table.encode()).hexdigest(),
+    )
+    write_text(page, text)
+    return entries, page
+
+
+def identity(run: Path) -> list[tuple[str, str]]:
+    """What tells this run and its model from all others; a run that does not say something leaves it out."""
+    result, made, model = (_facts(run / name) for name in ("result.json", "environment.json", "model/model.json"))
+    found = [("Run", str(run.resolve()))]
+    if result is not None:
+        found.append(("Method", f"{result.get('method', 'not known')}, seed {result.get('seed', 'not known')}"))
+    if made is not None:
+        version, commit = (made.get("versions") or {}).get("bomd"), made.get("commit")
+        words = [f"bomd {version}"] if version else []
+        words += [f"commit {str(commit)[:12]}{' with changes' if made.get('uncommitted') else ''}"] if commit else []
+        found += [("Made with", ", ".join(words))] if words else []
+    with (run / "labels.npz").open("rb") as stream:
+        labels = hashlib.file_digest(stream, "sha256").hexdigest()
+    found.append(("Labels and evidence", f"labels.npz, SHA-256 {labels}"))
+    if model is not None:
+        weights = sorted((model.get("checksums") or {}).items())
+        found += [("Model", f"{name}, SHA-256 {digest}") for name, digest in weights]
+    return [*found, ("Log written with", f"bomd {VERSION}")]
+
+
+def _facts(path: Path) -> dict[str, Any] | None:
+    found = read_json(path) if path.is_file() else None
+    return found if isinstance(found, dict) or found is None else {}
+
+
+def _by_finding(entries: Sequence[Entry], classes: Sequence[str]) -> list[dict[str, Any]]:
+    """Counts of each class that has a line."""
+    ways = {"1": "added", "0": "removed", "": "unknown"}
+    counts = {name: Counter[str]() for name in classes}
+    for entry in entries:
+        counts[entry.finding][ways[entry.after] if entry.kind == "changed" else entry.kind] += 1
+    kinds = (*ways.values(), *KINDS[1:])
+    return [{"name": name, **{kind: own[kind] for kind in kinds}} for name, own in counts.items() if own]
 
 
 def _evidence(record: LabelRecord, row: int, column: int, share: float) -> str:

@@ -182,12 +182,8 @@ def png(pixels: NDArray[np.uint8]) -> bytes:
 def tint(heat: NDArray[Any]) -> NDArray[np.uint8]:
     """(H, W, 4) a heat map in [0, 1] as a layer: nothing where it is cold, amber to red where it is hot."""
     warm = np.clip(np.nan_to_num(np.asarray(heat, dtype=np.float32)), 0, 1)
-    layer = np.empty((*warm.shape, 4), dtype=np.uint8)
-    layer[..., 0] = 255
-    layer[..., 1] = np.round(200 - 150 * warm)
-    layer[..., 2] = 40
-    layer[..., 3] = np.round(170 * warm)
-    return layer
+    even = np.ones_like(warm)
+    return np.stack([255 * even, np.round(200 - 150 * warm), 40 * even, np.round(170 * warm)], axis=-1).astype(np.uint8)
 
 
 def _hard(values: NDArray[np.float32]) -> Labels:

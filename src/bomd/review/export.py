@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -82,12 +82,11 @@ def merge(given: LabelTable, standing: Mapping[str, Mapping[str, Event]]) -> Rev
         for image, event in events.items():
             if event.action in JUDGEMENTS and event.labels is not None:
                 judgements.setdefault(numbers[image], []).append(event)
-    values = given.values.copy()
-    confirmed = np.zeros(values.shape, dtype=np.bool_) if given.confirmed is None else given.confirmed.copy()
-    split = np.zeros(values.shape, dtype=np.bool_)
+    values, split = given.values.copy(), np.zeros(given.values.shape, dtype=np.bool_)
+    confirmed = split.copy() if given.confirmed is None else given.confirmed.copy()
     reviewers = np.zeros(len(given), dtype=np.int64)
     for row, events_on in judgements.items():
-        said = np.asarray([[np.nan if value is None else value for value in event.labels or ()] for event in events_on])
+        said = np.asarray([event.labels for event in events_on], dtype=np.float64)  # unknown is NaN
         yes, no = (said == 1).sum(axis=0), (said == 0).sum(axis=0)
         split[row] = (yes == no) & (yes > 0)
         values[row] = np.where(split[row], values[row], np.where(yes > no, 1, np.where(no > yes, 0, np.nan)))
@@ -99,9 +98,7 @@ def merge(given: LabelTable, standing: Mapping[str, Mapping[str, Event]]) -> Rev
         row: (tuple(sorted(event.reviewer for event in events_on)), max(event.time for event in events_on))
         for row, events_on in judgements.items()
     }
-    places = (given.paths, given.patients)
-    labels = LabelTable(given.ids, given.classes, values, *places, confirmed=confirmed, exclusive=given.exclusive)
-    return Reviewed(labels, given, reviewers, split, names)
+    return Reviewed(replace(given, values=values, confirmed=confirmed), given, reviewers, split, names)
 
 
 def as_table(reviewed: Reviewed, own: kept.Kept | None) -> str:

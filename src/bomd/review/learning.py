@@ -11,24 +11,29 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bomd.clean.calibrate import Doubles, calibrate, logistic, sigmoid
-from bomd.clean.opinion import decide
+from bomd.clean.opinion import ONE_LABEL_RATES, decide
 from bomd.clean.posterior import judge
 from bomd.clean.rates import Rates, estimate_rates
 from bomd.clean.reviewed import rates_from_decisions
+from bomd.data.cells import csv_text
+from bomd.errors import InputError
+from bomd.experiments.records import LabelRecord, load_record
+from bomd.files import write_text
 from bomd.review.decisions import Event
 from bomd.review.evidence import Evidence
+from bomd.review.export import Reviewed
+from bomd.tables import Floats
 
 FIRST = 10  # judged images before anything is learnt from them: fewer say little about any class
 EVERY = 5  # decisions between two updates: an order that moves with every key confuses more than it helps
 _LEAST = 1e-6  # no probability is moved from nearer to 0 or 1 than this
-
-Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,23 +74,16 @@ class Teacher:
 
     def __init__(self, evidence: Evidence) -> None:
         self.evidence = evidence
-        record = evidence.record
-        scores = record.scores if record.scores is not None else record.classifier
-        usable = scores is not None and np.isfinite(scores).all() and not record.given.exclusive
-        self._scores = scores if usable else None
-
-    @property
-    def possible(self) -> bool:
-        """Whether the run holds any scores that decisions can be compared with, label by label."""
-        return self._scores is not None
+        scores = _scores(evidence.record)
+        # Whether the run holds any scores that decisions can be compared with, label by label.
+        self.possible = scores is not None and bool(np.isfinite(scores).all()) and not evidence.record.given.exclusive
 
     def learn(self, decisions: Mapping[int, Event], events: int) -> Learnt:
         """Rates that explain the decisions on these rows, and what they change; skipped images say nothing."""
-        rows = np.asarray([row for row, event in decisions.items() if event.labels is not None], dtype=np.intp)
-        said = [[np.nan if value is None else value for value in decisions[int(row)].labels or ()] for row in rows]
+        judged = {row: event.labels for row, event in decisions.items() if event.labels is not None}
+        rows, said = np.asarray([*judged], dtype=np.intp), np.asarray([*judged.values()], dtype=np.float64)
         probabilities, rates = self._judged_by
-        given = self.evidence.record.given.values[rows]
-        found = rates_from_decisions(probabilities[rows], given, np.asarray(said, dtype=np.float64), rates)
+        found = rates_from_decisions(probabilities[rows], self.evidence.record.given.values[rows], said, rates)
         learnt = Rates(*found, rates.affected, rates.gain)
         factor = np.ones(len(self.evidence), np.float32)
         factor[self.evidence.rows] = self._factor(learnt)
@@ -117,10 +115,7 @@ class Teacher:
 
     @functools.cached_property
     def _judged_by(self) -> tuple[Doubles, Rates]:
-        assert self._scores is not None
-        given = self.evidence.record.given
-        probabilities = calibrate(self._scores, given.values)
-        return probabilities, estimate_rates(probabilities, given.values, None, given.findings)
+        return _expected(self.evidence.record)
 
     @functools.cached_property
     def _queue_before(self) -> Floats:
@@ -135,6 +130,35 @@ class Teacher:
         posterior = judge(self._judged_by[0][rows], labels.values, rates, labels.confirmed)
         judged = np.ones(labels.values.shape, dtype=np.bool_)
         return decide(posterior, labels, learnt, judged, 1.0, ()).wrong
+
+
+def write_rates(run: Path, reviewed: Reviewed, file: Path) -> None:
+    """Write `class,miss,false_alarm` of every finding that somebody decided on, for `bomd audit --rates`."""
+    record, fixed = load_record(run), reviewed.labels.confirmed
+    given = record.given
+    if given.exclusive:
+        raise InputError(ONE_LABEL_RATES)
+    if _scores(record) is None:
+        raise InputError(f"{run} holds no scores of its labels, so that decisions cannot be compared with them.")
+    if fixed is None or not fixed.any():
+        raise InputError("Nobody has decided on a label yet, so there are no rates to learn.")
+    evidence, rates = _expected(record)
+    alarm, miss = rates_from_decisions(evidence, given.values, np.where(fixed, reviewed.labels.values, np.nan), rates)
+    decided = [column for column in given.findings if fixed[:, column].any()]
+    lines = [(given.classes[column], f"{miss[column]:.5f}", f"{alarm[column]:.5f}") for column in decided]
+    write_text(file, csv_text([("class", "miss", "false_alarm"), *lines]))
+
+
+def _scores(record: LabelRecord) -> Floats | None:
+    return record.scores if record.scores is not None else record.classifier
+
+
+def _expected(record: LabelRecord) -> tuple[Doubles, Rates]:
+    """(N, C) probabilities by the scores of a run, and rates as estimated before anybody decided anything."""
+    scores, given = _scores(record), record.given
+    assert scores is not None
+    probabilities = calibrate(scores, given.values)
+    return probabilities, estimate_rates(probabilities, given.values, None, given.findings)
 
 
 def _odds(chances: NDArray[Any]) -> Doubles:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -49,6 +50,14 @@ def whole(text: str, what: str, largest: int, missing: int = 400) -> int:
     if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) > largest:
         raise HTTPException(missing, f"'{what}' must be a whole number of at most {largest}.")
     return int(text)
+
+
+def one_of(request: Request, name: str, known: Sequence[str]) -> str:
+    """What an address says of something that has a few values; by default the first."""
+    value = request.query_params.get(name) or known[0]
+    if value not in known:
+        raise HTTPException(400, f"'{name}' is one of {', '.join(known)}.")
+    return value
 
 
 def as_json(value: Any) -> Response:

@@ -56,9 +56,6 @@ class Queue:
         self.queued = np.zeros(len(evidence), dtype=np.bool_)
         self.queued[self.rows] = True
         self.added, self.removed = evidence.record.added, evidence.record.removed
-        adds, removes = self.added.any(axis=1), self.removed.any(axis=1)
-        self.kind = np.select([adds & removes, adds, removes], [3, 1, 2], 0).astype(np.int8)  # places in KINDS
-        self.kind[self.kind == 0] = KINDS.index("none")
         given = evidence.record.given
         self._texts = np.char.lower(np.char.add(np.char.add(given.ids, "\n"), given.groups)[self.rows])
         self._links = _links(evidence.record.neighbours, len(evidence))
@@ -210,12 +207,11 @@ class Desk:
         order = self.order(wanted.order, wanted.column, wanted.basis)
         kept = self.queue.matching(wanted.column, wanted.kind, wanted.text)[order]
         state = self.state[order]
-        if wanted.state == "open":
-            kept = kept & ((state == OPEN) | (state == SKIPPED))
-        elif wanted.state == "decided":
-            kept = kept & (state != OPEN) & (state != SKIPPED)
-        elif wanted.state == "skipped":
+        if wanted.state == "skipped":
             kept = kept & (state == SKIPPED)
+        elif wanted.state != "all":
+            undecided = (state == OPEN) | (state == SKIPPED)
+            kept = kept & (undecided if wanted.state == "open" else ~undecided)
         return order[kept]
 
     def progress(self) -> dict[str, int]:
@@ -224,19 +220,18 @@ class Desk:
 
     def item(self, row: int, basis: str = "decisions") -> dict[str, Any]:
         """A line of the queue as plain values."""
-        queue = self.queue
-        given = queue.evidence.record.given
-        state = int(self.state[row])
+        queue, state = self.queue, int(self.state[row])
+        added, removed = (np.flatnonzero(proposed[row]).tolist() for proposed in (queue.added, queue.removed))
         factor = 1.0 if self.learnt is None or basis == "run" else float(self.learnt.factor[row])
         return {
             "number": int(row),
-            "id": str(given.ids[row]),
+            "id": str(queue.evidence.record.given.ids[row]),
             "patient": queue.evidence.patient(row),
             "expected": round(float(queue.evidence.expected[row]) * factor, 4),
             "lift": 0.0 if basis == "run" else round(float(self._lift(row)), 2),
-            "kind": KINDS[queue.kind[row]],
-            "added": np.flatnonzero(queue.added[row]).tolist(),
-            "removed": np.flatnonzero(queue.removed[row]).tolist(),
+            "kind": ("both" if removed else "added") if added else "removed" if removed else "none",
+            "added": added,
+            "removed": removed,
             "action": None if state == OPEN else ACTIONS[state - 1],
         }
 
@@ -260,7 +255,7 @@ class Desk:
         agreed = np.asarray([UNKNOWN if label is None else label for label in event.labels or ()])
         self.asked += step * asked
         self.accepted += step * (asked & (agreed == evidence.proposed[row]))
-        counts = self.changed if changes(event, evidence, row) else self.kept
+        counts = self.kept if event.labels == plain_labels(evidence.given[row]) else self.changed
         counts[self.queue.linked(row)] += step
 
 
@@ -273,11 +268,6 @@ def in_order(scores: NDArray[Any], later: NDArray[np.bool_], rows: NDArray[np.in
     bits = np.ascontiguousarray(scores, dtype=np.float32).view(np.uint32).astype(np.uint64)
     keys = (later.astype(np.uint64) << np.uint64(63)) | ((np.uint64(0x7FFFFFFF) - bits) << np.uint64(32))
     return (np.sort(keys | rows.astype(np.uint64)) & np.uint64(0xFFFFFFFF)).astype(np.intp)
-
-
-def changes(event: Event, evidence: Evidence, row: int) -> bool:
-    """Whether a decision differs from the given labels."""
-    return event.labels != plain_labels(evidence.given[row])
 
 
 def plain_labels(values: Labels) -> tuple[int | None, ...]:

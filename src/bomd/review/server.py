@@ -36,10 +36,9 @@ from bomd.review.decisions import JUDGEMENTS, Event, Journal
 from bomd.review.evidence import Evidence, png
 from bomd.review.export import as_details, as_table, merge
 from bomd.review.guard import Guard
-from bomd.review.heat import HeatMaps
 from bomd.review.learning import FIRST, Teacher
-from bomd.review.messages import as_json, as_png, read_body, read_name, whole
-from bomd.review.pictures import Pictures
+from bomd.review.messages import as_json, as_png, one_of, read_body, read_name, whole
+from bomd.review.pictures import HeatMaps, Pictures
 from bomd.review.queue import BASES, KINDS, OPEN, ORDERS, STATES, Desk, Filter, Queue, plain_labels, replay
 from bomd.tables import NO_FINDING
 
@@ -153,7 +152,7 @@ class Pages:
         desk = self._desk(request.query_params.get("reviewer", ""))
         decision = desk.decision(row)
         own = None if decision is None else {"action": decision.action, "labels": decision.labels}
-        pictures, basis = self.pictures, self._basis(request)
+        pictures, basis = self.pictures, one_of(request, "basis", BASES)
         facts = self.evidence.facts(row)
         if desk.learnt is not None and basis == "decisions":
             for label, chance in zip(facts["labels"], desk.learnt.wrong(row).tolist(), strict=True):
@@ -281,23 +280,13 @@ class Pages:
         return self.desks.get(reviewer.strip(), self._nobody)
 
     def _filter(self, request: Request) -> Filter:
-        query = request.query_params
-        column, kind, state, text, order = (query.get(name) for name in ("class", "kind", "state", "text", "order"))
-        if (kind or KINDS[0]) not in KINDS or (state or STATES[0]) not in STATES:
-            raise HTTPException(400, f"'kind' is one of {', '.join(KINDS)}; 'state' is one of {', '.join(STATES)}.")
-        if (order or ORDERS[0]) not in ORDERS:
-            raise HTTPException(400, f"'order' is one of {', '.join(ORDERS)}.")
-        basis = self._basis(request)
-        if len(text or "") > LONGEST_TEXT:
+        known = {"kind": KINDS, "state": STATES, "order": ORDERS, "basis": BASES}
+        chosen = {name: one_of(request, name, values) for name, values in known.items()}
+        column, text = (request.query_params.get(name, "") for name in ("class", "text"))
+        if len(text) > LONGEST_TEXT:
             raise HTTPException(400, f"'text' may have {LONGEST_TEXT} characters.")
         place = whole(column, "class", len(self.evidence.classes) - 1) if column else None
-        return Filter(place, kind or KINDS[0], text or "", state or STATES[0], order or ORDERS[0], basis)
-
-    def _basis(self, request: Request) -> str:
-        basis = request.query_params.get("basis") or BASES[0]
-        if basis not in BASES:
-            raise HTTPException(400, f"'basis' is one of {', '.join(BASES)}.")
-        return basis
+        return Filter(place, text=text, **chosen)
 
     def _row(self, request: Request) -> int:
         return whole(request.path_params["number"], "image", len(self.evidence) - 1, missing=404)
