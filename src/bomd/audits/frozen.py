@@ -35,11 +35,9 @@ TIMED = 4  # images
 
 @dataclass(frozen=True, eq=False)
 class Frozen:
-    """A network that stays as it is.
+    """A network that stays as it is, and wants images of `side` pixels.
 
-    Attributes:
-        side: Pixels along a side of the images that it wants.
-        fingerprint: Changes with any of its weights, and with how it looks at images.
+    The fingerprint changes with any of its weights, and with how it looks at images.
     """
 
     backbone: str

@@ -16,22 +16,19 @@ from bomd.data.records import Records
 from bomd.errors import InputError
 from bomd.files import read_json, write_json, write_pieces
 from bomd.runs import Run
+from bomd.typed import convert, table
 
 TABLE, FORM = "table.csv", "table.json"
 
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A user's own table.
-
-    Attributes:
-        details: Who decided what about its labels, from earlier reviews; the file need not exist.
-    """
+    """A user's own table."""
 
     records: Records
     form: Form
     suffix: str
-    details: Path
+    details: Path  # who decided what about its labels in earlier reviews; the file need not exist
 
 
 def keep(given: Given, directory: Path) -> None:
@@ -47,13 +44,10 @@ def keep(given: Given, directory: Path) -> None:
 def find(directory: Path) -> Kept | None:
     """The table of a run: the one that was kept, or that of the folder which its recipe names; else None."""
     if (directory / FORM).is_file():
-        facts = read_json(directory / FORM)
-        try:
-            tuples = {name: tuple(facts[name]) for name in ("class_columns", "classes")}
-            form = Form(facts["id_column"], facts["label_column"], facts["delimiter"], **tuples)
-            suffix = str(facts["suffix"])
-        except (KeyError, TypeError) as error:
-            raise InputError(f"{directory / FORM} is damaged: {error}. Audit again.") from error
+        where = f"{directory / FORM} is damaged, audit again"
+        facts = table(read_json(directory / FORM), where)
+        suffix = str(facts.pop("suffix", ".csv"))
+        form = convert(facts, Form, where)
         return Kept(read_verbatim(directory / TABLE)[1], form, suffix, details_beside(directory / TABLE))
     if not (directory / "config.json").is_file():
         return None

@@ -40,8 +40,7 @@ class Plan:
     Attributes:
         labels: What is judged: the given labels, and "No Finding" where they do not have it.
         request: Changes with the labels, the images and the options.
-        choice: How to train; None where nothing is trained.
-        stand_in: What judges then.
+        choice: How to train; None where nothing is trained, and `stand_in` judges.
         rates: How often labels are wrong, by class, where somebody measured it.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,14 +20,11 @@ PLAIN: dict[float | None, str] = {1.0: "1", 0.0: "0", None: ""}  # spellings whe
 
 @dataclass(frozen=True)
 class Form:
-    """Where a table has what.
+    """Where a table has what: a column that lists the classes of an image, or else one for each class.
 
     Attributes:
-        id_column: Names the image of a row.
-        label_column: Lists its classes; None where each class has a column of its own.
-        delimiter: Stands between the classes in that column.
-        class_columns: The columns of the classes, where each has its own.
-        classes: Their names, or the classes that the label column may list.
+        delimiter: Stands between the classes in the label column.
+        classes: Names of the class columns, or the classes that the label column may list.
     """
 
     id_column: str
@@ -65,21 +63,8 @@ def cut_record(raw: str, separator: str) -> list[str]:
     """The cells of a record as they stand in the file, quotation marks included."""
     if '"' not in raw:
         return raw.split(separator)
-    pieces, start, at, quoted = [], 0, 0, False
-    while at < len(raw):
-        sign = raw[at]
-        if quoted:
-            if sign == '"' and raw[at + 1 : at + 2] == '"':
-                at += 1
-            elif sign == '"':
-                quoted = False
-        elif sign == '"' and at == start:
-            quoted = True
-        elif sign == separator:
-            pieces.append(raw[start:at])
-            start = at + 1
-        at += 1
-    return [*pieces, raw[start:]]
+    quoted = r'"(?:[^"]|"")*"?'  # only at the start of a cell, and maybe never closed
+    return re.findall(rf"(?:^|{separator})((?:{quoted})?[^{separator}]*)", raw)
 
 
 def plain(piece: str) -> str:

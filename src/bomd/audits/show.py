@@ -77,10 +77,7 @@ def page(audit: Audit, count: int) -> str:
     pictures = _pictures(audit, record.given.ids[order])
     body = ""
     for row, picture in zip(order, pictures, strict=True):
-        given, proposed = (
-            positive(record.given, record.given.values[row]),
-            positive(record.given, opinion.proposed[row]),
-        )
+        given, proposed = (positive(record.given, labels[row]) for labels in (record.given.values, opinion.proposed))
         body += (
             f"<tr><td>{opinion.rank[row]}</td>"
             f'<td><img alt="" width="{THUMBNAIL}" height="{THUMBNAIL}" src="data:image/png;base64,{picture}"></td>'
@@ -97,11 +94,11 @@ def page(audit: Audit, count: int) -> str:
 
 def _doubtful(record: LabelRecord, row: int, wrong: Floats) -> str:
     """The labels of an image that are most probably wrong, at most three, and which way."""
-    worst = [column for column in np.argsort(-np.nan_to_num(wrong, nan=-1))[:3] if wrong[column] >= 0.2]
-    ways = ["has" if record.given.values[row, column] >= 0.5 else "lacks" for column in worst]
-    doubts = [
-        f"{way} {record.given.classes[column]} ({wrong[column]:.2f})" for way, column in zip(ways, worst, strict=True)
-    ]
+    doubts = []
+    for column in np.argsort(-np.nan_to_num(wrong, nan=-1))[:3]:
+        way = "has" if record.given.values[row, column] >= 0.5 else "lacks"
+        if wrong[column] >= 0.2:
+            doubts.append(f"{way} {record.given.classes[column]} ({wrong[column]:.2f})")
     return ", ".join(doubts)
 
 

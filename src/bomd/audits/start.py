@@ -28,12 +28,7 @@ RADIOGRAPHS = ("CR", "DX", "RG", "DR")  # DICOM's words for plain X-rays
 
 @dataclass(frozen=True)
 class Look:
-    """What a few images and the class names suggest.
-
-    Attributes:
-        chests: Whether these are probably chest X-rays.
-        coloured: Whether any image has colour, which no X-ray has.
-    """
+    """What a few images and the class names suggest: chest X-rays, or images with colour, which no X-ray has."""
 
     chests: bool
     coloured: bool
@@ -41,11 +36,7 @@ class Look:
 
 
 def with_start(choice: Choice, asked: str | None, labels: LabelTable) -> tuple[Choice, list[str]]:
-    """The choice with the weights to start from, and a line that offers others where they may suit better.
-
-    Args:
-        asked: As `fit.weights` has them; None is ImageNet where there are such weights.
-    """
+    """The choice with the weights that are asked for or usual, and a line that offers others that may suit better."""
     look = look_at(labels)
     offered = offer(choice.backbone, choice.size, look) if asked is None else []
     return replace(choice, weights=choose_weights(asked, choice.backbone, look)), offered

@@ -94,13 +94,7 @@ def _of(rows: Rows, labels: LabelTable) -> Values:
 
 
 def run_untrained(config: Config, labels: LabelTable, values: Values, root: Path) -> runs.Run:
-    """Judge labels by what is given, and leave a run directory like any other.
-
-    Args:
-        config: All settings; its method is the kind of the values.
-        values: Features, or probabilities of the classes, once images are packed.
-        root: As for `bomd.experiments.experiment.run`.
-    """
+    """Judge labels by what is given, and leave a run directory like any other; the method is the kind of values."""
     started = time.time()
     this = runs.start(root, config, code=code_of(__name__, "bomd.data.store"))
     if this.finished:
