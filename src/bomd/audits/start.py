@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-from PIL import Image
-
 from bomd.audits.choose import Choice, usual_weights
 from bomd.config import DeviceSettings
+from bomd.data.colour import is_coloured
 from bomd.data.datasets.classes import CHEXPERT_NATIVE, NIH_NATIVE
+from bomd.data.images import read_image
 from bomd.errors import InputError
 from bomd.networks.device import make_fabric
 from bomd.networks.saved import is_made
@@ -22,7 +21,6 @@ from bomd.tables import NO_FINDING, LabelTable
 
 LOOKED_AT = 8  # images
 NAMED = 2  # classes that have to be findings of the chest
-TINT = 12  # grey levels by which the channels of a grey image may differ, as JPEG lets them
 RADIOGRAPHS = ("CR", "DX", "RG", "DR")  # DICOM's words for plain X-rays
 
 
@@ -100,14 +98,9 @@ def _kind(path: Path) -> str | None:
     if scan := _scan(path):
         return scan
     try:
-        with Image.open(path) as image:
-            image.draft("RGB", (64, 64))
-            if image.mode in ("1", "L", "LA", "I", "F") or image.mode.startswith("I;"):
-                return "grey"
-            pixels = np.asarray(image.convert("RGB").resize((64, 64)), dtype=np.int16)
-    except Exception:  # Pillow raises many kinds for a damaged file; unreadable images are listed when all are packed
+        return "colour" if is_coloured(read_image(path, colour=True)) else "grey"
+    except InputError:  # unreadable images are listed when all are packed
         return None
-    return "colour" if int((pixels.max(axis=2) - pixels.min(axis=2)).max()) > TINT else "grey"
 
 
 def _scan(path: Path) -> str | None:

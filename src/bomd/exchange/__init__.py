@@ -72,9 +72,8 @@ def convert(
     Args:
         source: A file or folder.
         target: The file to write, or for FiftyOne the folder.
-        read_as: A key of `EXCHANGES`; by default a folder is a run unless FiftyOne has written it, and a file what its
-            suffix says.
-        write_as: Likewise.
+        read_as: A key of `EXCHANGES`, as `write_as`; by default a folder is a run unless FiftyOne has written it, and
+            a file what its suffix says.
         options: Settings of either form, by name: what the one that reads does not know is for the one that writes.
     """
     given = dict(options or {})

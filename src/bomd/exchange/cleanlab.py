@@ -83,7 +83,6 @@ def from_frame(
 
     Args:
         issues: As `Datalab.get_issues("label")` returns it, or `to_frame`.
-        classes: Names of the classes, by their numbers.
         ids: Names of the images, by their position in what cleanlab was given; by default the table's own index.
     """
     classes = classes or issues.attrs.get(CLASSES)
@@ -109,7 +108,6 @@ def doubts(
     Args:
         issues: An issues table whose rows are named by id, or by their position in `given`, which is what cleanlab
             itself does; or (N) or (N, C) a mask as `find_label_issues` or `find_multilabel_issues_per_class` gives it.
-        given: The labels that cleanlab judged.
         per_class: (N, C) scores as `get_label_quality_scores_per_class` gives them.
     """
     wrong = np.full(given.values.shape, np.nan) if per_class is None else 1 - np.asarray(per_class)
@@ -149,12 +147,7 @@ def write(judgement: Judgement, path: Path) -> None:
 
 
 def read(path: Path, given: LabelTable | None = None, classes: Sequence[str] | None = None) -> Judgement:
-    """Read an issues table that was saved as CSV.
-
-    Args:
-        given: The labels that cleanlab was given, where the table does not hold them.
-        classes: Names of the classes, by their numbers, where the table does not hold them.
-    """
+    """Read an issues table that was saved as CSV; labels or names of classes are for one that does not hold them."""
     frame = _read_frame(path)
     if given is not None:
         return Judgement(given, None, doubts(frame, given))

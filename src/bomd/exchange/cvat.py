@@ -64,13 +64,9 @@ def write(judgement: Judgement, path: Path, root: Path | None = None) -> None:
 
 
 def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
-    """Read annotations as CVAT exports them, or as they were written here.
+    """Read annotations as CVAT exports them, or as they were written here; the classes are by default the task's.
 
-    Args:
-        classes: The classes; by default the labels of the task.
-
-    Returns:
-        Given labels with the tags as proposals, or, where images carry no remark of ours, the tags as given labels.
+    Tags are proposals beside the given labels, or, where images carry no remark of ours, the given labels.
     """
     document = read_xml(path)
     if document.tag != "annotations":

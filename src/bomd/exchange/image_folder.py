@@ -40,11 +40,7 @@ def write(judgement: Judgement, path: Path) -> None:
 
 
 def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
-    """Read `metadata.jsonl` or `metadata.csv`.
-
-    Args:
-        classes: The classes; by default those that occur.
-    """
+    """Read `metadata.jsonl` or `metadata.csv`; the classes are by default those that occur."""
     if path.suffix.lower() == ".csv":
         return table.read(path, classes=classes)
     rows, lists = [], []

@@ -121,7 +121,6 @@ def from_lists(
     means none of the classes, unless "No Finding" is a class, for then it means that nothing was said.
 
     Args:
-        rows: A list for each person and image.
         unknown: (N, C) labels that were unknown when people looked: nobody's silence makes them 0, and an empty list
             then says that nothing was found.
     """

@@ -56,12 +56,8 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
     With several annotations of a task a label is the share of annotators who chose it; cancelled ones do not count. As
     soon as any task is annotated, a task that is not is unknown: predictions that nobody confirmed are no decisions.
 
-    Args:
-        classes: The classes, where tasks do not carry given labels; by default all that were ever chosen.
-
-    Returns:
-        Given labels with what people decided (or, without any annotation, what was proposed) beside them; of tasks
-        that were not made here, what people decided as the given labels.
+    What people decided (or, without any annotation, what was proposed) stands beside the given labels; of tasks that
+    were not made here, it is the given labels, of these classes or all that were ever chosen.
     """
     tasks = [checked(task, dict, f"{path}, task") for task in checked(read_json(path), list, str(path))]
     if not tasks:

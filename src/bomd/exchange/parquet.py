@@ -28,11 +28,7 @@ def write(judgement: Judgement, path: Path) -> None:
 
 
 def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
-    """Read one Parquet file.
-
-    Args:
-        classes: The columns with labels; by default those that it names itself, or all that are nothing else.
-    """
+    """Read one Parquet file; its classes are by default those that it names, or all columns that are nothing else."""
     table = load(path)
     own = (table.schema.metadata or {}).get(KEY)
     if classes is None and own is not None:

@@ -53,11 +53,7 @@ def write(judgement: Judgement, path: Path, keep: Literal["all", "given", "propo
 
 
 def save(frame: pd.DataFrame, path: Path, *, for_spreadsheets: bool = True) -> None:
-    """Write the columns as text: 0 and 1 without a point, unknown ones blank.
-
-    Args:
-        for_spreadsheets: Put an apostrophe before text that a spreadsheet would run as a formula; `read` takes it away.
-    """
+    """Write the columns as text; an apostrophe keeps spreadsheets from running a cell, and `read` takes it away."""
     labels = frame.select_dtypes("float32").columns
     text = frame.assign(**{str(name): label_cells(frame[name].to_numpy()) for name in labels})
     if for_spreadsheets:

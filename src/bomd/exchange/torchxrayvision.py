@@ -43,14 +43,10 @@ IDS = ("Image Index", "ImageID", "dicom_id", "DicomID", "imageid", "image_id", "
 
 
 def from_dataset(dataset: Any, id_column: str | None = None) -> LabelTable:
-    """The labels of a dataset of torchxrayvision.
+    """The labels of a dataset of torchxrayvision, also of a `SubsetDataset` or `MergeDataset`, as loaded or relabelled.
 
     Args:
-        dataset: The dataset, as loaded or relabelled; a `SubsetDataset` or `MergeDataset` works as well.
         id_column: The column of its `csv` that names the images; by default the first of the usual ones.
-
-    Returns:
-        One class per pathology, in the dataset's order; patients and views where the dataset knows them.
     """
     labels, frame = np.asarray(dataset.labels, dtype=np.float32), dataset.csv
     names = tuple(str(name) for name in dataset.pathologies)

@@ -42,14 +42,10 @@ def fleiss(ratings: Ratings) -> float | None:
 
 
 def agreement(decisions: Mapping[str, Mapping[Any, Event]], classes: Sequence[str]) -> dict[str, Any]:
-    """Kappa for every class and over all of them, and Cohen's kappa of every pair of reviewers.
+    """Kappa for every class and over all of them, and Cohen's kappa of every pair of reviewers, as plain values.
 
-    Args:
-        decisions: What stands, by reviewer and image; skipped images do not count.
-
-    Returns:
-        Plain values. An image counts where at least two reviewers have judged it; kappa is None where it is
-        not defined, which is so when all judgements are the same.
+    An image counts where at least two reviewers have judged it, not skipped. Kappa is None where it is not defined,
+    which is so when all judgements are the same.
     """
     judged = {
         name: {image: event for image, event in events.items() if event.action in JUDGEMENTS}

@@ -39,11 +39,8 @@ class Entry:
 
     Attributes:
         patient: Empty where the table names none.
-        before: The given label as a cell of a table: 0, 1, a probability, or empty for unknown.
-        after: The label that stands, likewise.
-        who: Everybody who judged the image, in the order of names.
-        when: The last of their decisions, in UTC.
-        evidence: What spoke for or against the given label.
+        before: The given label as a cell of a table: 0, 1, a probability, or empty for unknown; `after` likewise.
+        when: The last decision of those who judged the image, in UTC.
         note: What it was: a proposal that was taken, a change of one's own, a confirmation, a split.
     """
 
@@ -69,9 +66,7 @@ def change_log(record: LabelRecord, reviewed: Reviewed, standing: Mapping[str, M
 
     A label of a judged image has a line if it differs from the given one, if another label was proposed for it, or if
     people were evenly split on it. The other labels of the image were seen, too, but nothing was asked about them.
-
-    Returns:
-        By time, then in the order of the images and classes.
+    Lines are in the order of time, then of images and classes.
     """
     given, labels = record.given, reviewed.labels
     patients = patients_of(given)
@@ -97,11 +92,7 @@ def as_log(entries: Sequence[Entry]) -> str:
 
 
 def write_log(run: Path, reviewed: Reviewed, file: Path) -> tuple[list[Entry], Path]:
-    """Write the change log as a table, and beside it the same as a page that names the table's checksum.
-
-    Returns:
-        The lines, and where the page is.
-    """
+    """Write the change log as a table, and beside it the page to sign, which names the table's checksum."""
     page = file.with_suffix(".html")
     if is_stream(file) or page == file:
         raise InputError(f"--log takes a table such as changes.csv, not {file}: the page to sign goes beside it.")

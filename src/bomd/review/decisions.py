@@ -167,11 +167,7 @@ class Journal:
 
 
 def read_events(path: Path, classes: Sequence[str]) -> list[Event]:
-    """The events of a file of decisions in order, whether a server is at work on it or not; none without a file.
-
-    Raises:
-        InputError: The file is damaged, of another version, or about other classes.
-    """
+    """The events of a file of decisions in order, whether a server is at work on it or not; none without a file."""
     if not path.exists():
         return []
     places = {name: place for place, name in enumerate(classes)}

@@ -31,7 +31,6 @@ class Evidence:
     """A finished run as reviewers see it.
 
     Attributes:
-        record: Its labels, opinion, flags, neighbours and scores.
         places: (N) row of each image in the store.
         given: (N, C) 1, 0 or `UNKNOWN`.
         proposed: (N, C) likewise, by the opinion of the run.
@@ -144,14 +143,10 @@ def only_run(place: Path) -> Path:
 
 
 def open_evidence(directory: Path, *, originals: bool | None = None) -> Evidence:
-    """Open a finished run.
+    """Open a finished run with something to review in it.
 
     Args:
-        originals: Show the image files that the record names instead of the packed images; by default where there
-            are such files.
-
-    Raises:
-        InputError: It is no run, it has no packed images, or there is nothing to review in it.
+        originals: Show the image files that the record names, not the packed images; by default where there are such.
     """
     if not (directory / "labels.npz").is_file():
         raise InputError(f"No run to review in {directory}: expected a run directory with labels.npz.")

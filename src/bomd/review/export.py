@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bomd import progress
 from bomd.audits import kept
 from bomd.audits.columns import joined
-from bomd.audits.rewrite import as_decided, rewrite
+from bomd.audits.kept import as_decided, rewrite
 from bomd.data.cells import csv_text
 from bomd.data.datasets.corrected import DETAILS, Corrections, details_beside, read_details
 from bomd.errors import InputError
@@ -71,10 +71,8 @@ def merge(given: LabelTable, standing: Mapping[str, Mapping[str, Event]]) -> Rev
     """Put decisions of any number of reviewers together.
 
     The majority decides on each label. Evenly split, the given label stays and counts as unresolved, even if it was
-    confirmed before. A decided label is 0 or 1, also where a probability was given: somebody has looked.
-
-    Args:
-        standing: What stands, by reviewer and id; skipped images do not count.
+    confirmed before. A decided label is 0 or 1, also where a probability was given: somebody has looked. Skipped images
+    do not count.
     """
     numbers = {name: row for row, name in enumerate(given.ids.tolist())}
     judgements: dict[int, list[Event]] = {}
@@ -144,11 +142,7 @@ def as_details(reviewed: Reviewed, earlier: Path | None = None) -> str:
 
 
 def write_reviewed(run: Path, path: Path | None = None) -> tuple[Reviewed, Path]:
-    """Write the reviewed labels of a run, and their details beside them.
-
-    Args:
-        path: Where the labels go; by default `reviewed.csv` in the run directory, or .tsv for a table that was .tsv.
-    """
+    """Write the reviewed labels of a run, and their details beside them; by default into the run itself."""
     reviewed, own = read_reviewed(run), kept.find(run)
     path = path or run / f"reviewed{'.csv' if own is None else own.suffix}"
     if own is None:

@@ -41,9 +41,7 @@ class Learnt:
     """What one reviewer's decisions have taught so far.
 
     Attributes:
-        rates: How often labels of each class are wrong.
-        judged: How many images had been judged.
-        events: How many decisions had been made or taken back.
+        judged: How many images had been judged, by decisions made or taken back (`events`).
         factor: (N) by which the number of labels expected to be wrong changes; 1 for images that are not queued.
     """
 

@@ -25,13 +25,7 @@ KEPT_MAPS = 128
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """A picture for people.
-
-    Attributes:
-        pixels: (H, W), or (H, W, 3) in colour.
-        original: Whether it is the file itself rather than the packed picture.
-        why: Why not, where one would expect the file.
-    """
+    """A picture for people: the file itself, or the packed one, and why not the file where one would expect it."""
 
     pixels: Pixels
     original: bool

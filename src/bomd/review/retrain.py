@@ -26,11 +26,7 @@ FOLDER = "retrained"
 
 @dataclass(frozen=True, eq=False)
 class Retrained:
-    """What came of a review.
-
-    Attributes:
-        model: The model folder, for `bomd predict`.
-    """
+    """What came of a review; the model folder is for `bomd predict`."""
 
     run: Run
     model: Path

@@ -35,9 +35,8 @@ from bomd.review.connections import HastyProtocol
 from bomd.review.decisions import JUDGEMENTS, Event, Journal
 from bomd.review.evidence import Evidence, png
 from bomd.review.export import as_details, as_table, merge
-from bomd.review.guard import Guard
+from bomd.review.guard import Guard, as_json, as_png, one_of, read_body, read_name, whole
 from bomd.review.learning import FIRST, Teacher
-from bomd.review.messages import as_json, as_png, one_of, read_body, read_name, whole
 from bomd.review.pictures import HeatMaps, Pictures
 from bomd.review.queue import BASES, KINDS, OPEN, ORDERS, STATES, Desk, Filter, Queue, plain_labels, replay
 from bomd.tables import NO_FINDING

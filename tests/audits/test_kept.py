@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bomd.audits.rewrite import Form, as_decided, cut_record, plain, rewrite
+from bomd.audits.kept import Form, as_decided, cut_record, plain, rewrite
 from bomd.data.label_files import read_verbatim
 
 LISTED = Form("image", "labels", "|", (), ("Edema", "Mass", "No Finding"))
