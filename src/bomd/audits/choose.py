@@ -114,11 +114,14 @@ def choose(
         raise InputError(f"--size is {size}, but images need at least {SMALLEST} and at most {LARGEST_SIZE} pixels.")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     limit = 60 * (minutes or MINUTES[device])
+    better = ", and one that has seen images before learns from fewer"
+    where = f"{show_time(limit)} on this {'GPU' if device == 'cuda' else 'CPU'}"
     tried = []
     for backbone, side in candidates(device, largest, size):
         numbers = passes(backbone, images)
         seconds = _MARGIN * (measure or time_a_step)(backbone, side) * images * _work(*numbers)
-        tried.append(Choice(backbone, side, *numbers, seconds, _reason(backbone, device, limit)))
+        reason = f"the largest network and images that fit {where}{'' if backbone == 'small' else better}"
+        tried.append(Choice(backbone, side, *numbers, seconds, reason))
         if seconds <= limit:
             break
     found = min(tried, key=lambda choice: choice.seconds)
@@ -215,12 +218,6 @@ def explain(choice: Choice, images: int) -> Sequence[str]:
 def _work(epochs: int, classifier_epochs: int) -> float:
     """Passes over the images, with those of a second opinion."""
     return epochs + (1 + SECOND) * classifier_epochs
-
-
-def _reason(backbone: str, device: str, limit: float) -> str:
-    where = "GPU" if device == "cuda" else "CPU"
-    size = "" if backbone == "small" else ", and one that has seen images before learns from fewer"
-    return f"the largest network and images that fit {show_time(limit)} on this {where}{size}"
 
 
 def _training(backbone: str, size: int) -> tuple[Callable[[], None], torch.device]:

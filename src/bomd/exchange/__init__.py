@@ -22,7 +22,8 @@ from bomd.exchange import (
     table,
     torchxrayvision,
 )
-from bomd.exchange.judgement import Judgement, read_run, short
+from bomd.exchange.documents import short
+from bomd.exchange.judgement import Judgement, read_run
 from bomd.typed import arguments, nearest
 
 

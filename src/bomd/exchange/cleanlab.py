@@ -29,8 +29,8 @@ from bomd.data.cells import harmless
 from bomd.data.datasets import folder
 from bomd.data.label_files import read_cells
 from bomd.errors import InputError
-from bomd.exchange.documents import listed
-from bomd.exchange.judgement import Doubts, Judgement, amounts, number, short, soundness
+from bomd.exchange.documents import listed, short
+from bomd.exchange.judgement import Doubts, Judgement, amounts, number, soundness
 from bomd.exchange.table import truths
 from bomd.files import replacing
 from bomd.tables import Floats, LabelTable, rows_of

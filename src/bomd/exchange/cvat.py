@@ -15,9 +15,8 @@ from xml.etree.ElementTree import Element
 
 from bomd.audits.columns import chosen
 from bomd.errors import InputError
-from bomd.exchange.documents import checked, element, read_xml, write_xml
-from bomd.exchange.judgement import Judgement, short
-from bomd.exchange.rows import from_rows, names_below, to_rows
+from bomd.exchange.documents import checked, element, read_xml, short, write_xml
+from bomd.exchange.judgement import Judgement, from_rows, names_below, to_rows
 from bomd.files import write_json
 from bomd.tables import LabelTable
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 from xml.etree.ElementTree import Element, SubElement, TreeBuilder, indent, tostring
 from xml.parsers import expat
 
 from bomd.errors import InputError
-from bomd.exchange.judgement import short
 from bomd.files import write_text
 
 Kind = TypeVar("Kind")
@@ -21,6 +20,12 @@ _DEEPEST = 100  # elements inside one another; the files here have five
 _WORDS: dict[type, str] = {str: "text", list: "a list", dict: "an object", bool: "true or false", int: "a whole number"}
 _HALF = re.compile("[\ud800-\udfff]")  # of a character, which JSON can spell and no file can hold
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def short(value: Any) -> str:
+    """A value of somebody else's file for an error message, however large it is."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def read_bytes(path: Path) -> bytes:
@@ -66,6 +71,14 @@ def field(record: Mapping[str, Any], name: str, kind: type[Kind], where: str) ->
 def listed(value: Any, where: str) -> list[str]:
     """A list of texts."""
     return [checked(item, str, where) for item in checked(value, list, where)]
+
+
+def class_of(value: Any, names: Sequence[str], where: str) -> str:
+    """The name of a class by its number."""
+    number = checked(value, int, where)
+    if not 0 <= number < len(names):
+        raise InputError(f"{where}: there is no class number {number}; {len(names)} have names.")
+    return names[number]
 
 
 def read_xml(path: Path) -> Element:

@@ -30,9 +30,8 @@ import numpy as np
 
 from bomd import outside
 from bomd.errors import InputError
-from bomd.exchange.documents import checked, field, listed, read_json
-from bomd.exchange.judgement import Judgement, number
-from bomd.exchange.rows import columns_of, from_rows
+from bomd.exchange.documents import checked, class_of, field, listed, read_json
+from bomd.exchange.judgement import Judgement, columns_of, from_rows, number
 from bomd.files import write_json
 
 FLAGGED = "flagged"
@@ -214,11 +213,7 @@ def _read_classifications(path: Path, classes: Sequence[str] | None) -> Judgemen
 
 
 def _label(value: Any, names: Sequence[str], where: str) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        if not 0 <= value < len(names):
-            raise InputError(f"{where}: there is no class number {value}; 'classes' has {len(names)}.")
-        return names[value]
-    return checked(value, str, where)
+    return class_of(value, names, where) if isinstance(value, int) else checked(value, str, where)
 
 
 def _label_fields(samples: Sequence[dict[str, Any]]) -> list[str]:

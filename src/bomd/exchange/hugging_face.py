@@ -21,9 +21,8 @@ import numpy as np
 from bomd import outside
 from bomd.errors import InputError
 from bomd.exchange import parquet
-from bomd.exchange.documents import checked, field, listed
-from bomd.exchange.judgement import Judgement, number
-from bomd.exchange.rows import from_rows
+from bomd.exchange.documents import checked, class_of, field, listed
+from bomd.exchange.judgement import Judgement, from_rows, number
 
 VALUES = ("given", "proposed", "wrong")  # columns with one number per class
 IDS = ("id", "image_id", "file_name", "path")
@@ -129,8 +128,5 @@ def _chosen(cells: Any, names: Sequence[str], where: str) -> list[list[str]]:
     """One person's list of classes, by number; a blank is nobody's."""
     if cells is None:
         return []
-    numbers = [checked(cell, int, f"{where}, 'labels'") for cell in checked(cells, list, f"{where}, 'labels'")]
-    wrong = [cell for cell in numbers if not 0 <= cell < len(names)]
-    if wrong:
-        raise InputError(f"{where}, 'labels': there is no class number {wrong[0]}.")
-    return [[names[cell] for cell in numbers]]
+    where = f"{where}, 'labels'"
+    return [[class_of(cell, names, where) for cell in checked(cells, list, where)]]

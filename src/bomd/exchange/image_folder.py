@@ -2,7 +2,7 @@
 
     file_name, id, patient   text; the file is named from the folder that the metadata is in
     labels                   names of the classes that are given
-    given, ...               see `bomd.exchange.rows`
+    given, ...               see `bomd.exchange.judgement.to_rows`
 
 As `metadata.csv` the columns are those of `bomd.exchange.table`.
 """
@@ -17,8 +17,7 @@ from bomd.audits.columns import chosen
 from bomd.errors import InputError
 from bomd.exchange import table
 from bomd.exchange.documents import field, listed, read_json_lines
-from bomd.exchange.judgement import Judgement
-from bomd.exchange.rows import from_rows, names_below, parts_of, to_rows
+from bomd.exchange.judgement import Judgement, from_rows, names_below, parts_of, to_rows
 from bomd.files import write_text
 
 

@@ -19,8 +19,7 @@ import numpy as np
 from bomd.audits.columns import chosen
 from bomd.errors import InputError
 from bomd.exchange.documents import checked, element, field, listed, read_json, write_xml
-from bomd.exchange.judgement import Judgement, soundness
-from bomd.exchange.rows import from_rows, names_below, parts_of, to_rows
+from bomd.exchange.judgement import Judgement, from_rows, names_below, parts_of, soundness, to_rows
 from bomd.files import write_json
 from bomd.tables import LabelTable
 

@@ -23,7 +23,8 @@ from bomd.data.cells import csv_line, harmless, numbers_of
 from bomd.data.datasets import folder
 from bomd.data.label_files import read_table
 from bomd.errors import InputError
-from bomd.exchange.judgement import Doubts, Judgement, short
+from bomd.exchange.documents import short
+from bomd.exchange.judgement import Doubts, Judgement
 from bomd.files import write_text
 from bomd.review.export import label_cells
 from bomd.tables import Floats, LabelTable, Text

@@ -18,19 +18,18 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from numpy.typing import NDArray
 
 from bomd.audits.columns import joined
-from bomd.clean.vote import vote
 from bomd.data.cells import csv_text
 from bomd.errors import InputError
 from bomd.experiments.records import LabelRecord, load_record, patients_of
 from bomd.files import is_stream, read_json, write_text
 from bomd.review.decisions import FILE, JUDGEMENTS, Event, current, read_events
+from bomd.review.evidence import votes_of
 from bomd.review.export import Reviewed, label_cells
 from bomd.version import VERSION
 
 PAGES = Path(__file__).parent / "pages"
 COLUMNS = ("image", "patient", "finding", "from", "to", "who", "when", "evidence", "note")
 KINDS = ("changed", "confirmed", "unresolved")
-WORDS = {None: "unknown", 0: "no", 1: "yes"}
 
 
 @dataclass(frozen=True)
@@ -71,19 +70,19 @@ def change_log(record: LabelRecord, reviewed: Reviewed, standing: Mapping[str, M
     given, labels = record.given, reviewed.labels
     patients = patients_of(given)
     asked, changed = record.added | record.removed, ~_same(given.values, labels.values)
-    shares = _shares(record, list(reviewed.names))
-    entries: list[tuple[str, int, int, Entry]] = []
-    for row, (people, when) in reviewed.names.items():
+    shares = votes_of(record)
+    entries = []
+    for row, (people, when) in sorted(reviewed.names.items(), key=lambda found: (found[1][1], found[0])):
         image = str(given.ids[row])
         before, after = label_cells(given.values[row]), label_cells(labels.values[row])
         for column in np.flatnonzero(changed[row] | asked[row] | reviewed.split[row]).tolist():
-            kind, note = _judgement(record, reviewed, row, column, _votes(standing, people, image, column))
+            votes = {name: (standing[name][image].labels or ())[column] for name in people}
+            kind, note = _judgement(record, reviewed, row, column, votes)
             patient = "" if patients is None else str(patients[row])
             cells = (image, patient, given.classes[column], before[column], after[column])
-            said = _evidence(record, row, column, shares[row][column] if shares else np.nan)
-            entry = Entry(kind, *cells, people, when, said, note)
-            entries.append((when, row, column, entry))
-    return [entry for *_, entry in sorted(entries, key=lambda found: found[:3])]
+            said = _evidence(record, row, column, np.nan if shares is None else shares[row, column])
+            entries.append(Entry(kind, *cells, people, when, said, note))
+    return entries
 
 
 def as_log(entries: Sequence[Entry]) -> str:
@@ -176,14 +175,6 @@ def _evidence(record: LabelRecord, row: int, column: int, share: float) -> str:
     return "; ".join([*parts, f"place {opinion.rank[row]} of {len(record.given)}"])
 
 
-def _shares(record: LabelRecord, rows: Sequence[int]) -> dict[int, NDArray[np.float64]]:
-    """(C) by row, how many of the nearest images have each class; nothing where the run has no neighbours."""
-    if record.neighbours is None or not rows:
-        return {}
-    found = vote(record.given.values, record.neighbours[list(rows)], np.ones(len(record.given)))
-    return dict(zip(rows, found, strict=True))
-
-
 def _judgement(
     record: LabelRecord, reviewed: Reviewed, row: int, column: int, votes: Mapping[str, int | None]
 ) -> tuple[str, str]:
@@ -194,10 +185,8 @@ def _judgement(
     earlier = record.given.confirmed is not None and record.given.confirmed[row, column]
     if reviewed.split[row, column]:
         kind = "unresolved"
-        sides = [
-            f"{WORDS[side]} by {joined([name for name, said in votes.items() if said == side])}" for side in (1, 0)
-        ]
-        notes = [f"evenly split, {' and '.join(sides)}: stays as given"]
+        yes, no = (joined([name for name, said in votes.items() if said == side]) for side in (1, 0))
+        notes = [f"evenly split, yes by {yes} and no by {no}: stays as given"]
     elif _same(_hard(given), _hard(value)):
         kind = "confirmed"
         asked = bool(record.added[row, column] or record.removed[row, column])
@@ -210,13 +199,6 @@ def _judgement(
     if earlier:
         notes.append("had been decided in an earlier review")
     return kind, "; ".join(notes)
-
-
-def _votes(
-    standing: Mapping[str, Mapping[str, Event]], people: Sequence[str], image: str, column: int
-) -> dict[str, int | None]:
-    events = {name: standing[name][image] for name in people}
-    return {name: (event.labels or ())[column] for name, event in events.items() if event.action in JUDGEMENTS}
 
 
 def _hard(values: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -45,7 +45,7 @@ class Evidence:
     places: NDArray[np.intp]
     given: Labels
     proposed: Labels
-    votes: NDArray[np.float32] | None
+    votes: NDArray[np.float64] | None
     rows: NDArray[np.intp]
     originals: bool = True
 
@@ -66,11 +66,6 @@ class Evidence:
         """(N) who the images show."""
         return patients_of(self.record.given)
 
-    @property
-    def expected(self) -> NDArray[np.float32]:
-        """(N) how many labels are expected to be wrong."""
-        return self.record.opinion.expected
-
     @functools.cached_property
     def suspicion(self) -> NDArray[np.float32]:
         """(N) above 0, strictly falling along the order of review: place k gets the k-th highest number expected.
@@ -78,7 +73,7 @@ class Evidence:
         Equal numbers would lose the order, so each is at least the next smaller float below the one before.
         """
         rank, N = self.record.opinion.rank, len(self)
-        falling = np.sort(self.expected.astype(np.float32))[::-1].copy()
+        falling = np.sort(self.record.opinion.expected.astype(np.float32))[::-1].copy()
         bits = falling.view(np.int32).astype(np.int64) + N  # of floats from 0 on, these grow with them
         strict = np.minimum.accumulate(bits + np.arange(N)) - np.arange(N)
         return np.asarray(strict.astype(np.int32).view(np.float32)[rank - 1])
@@ -154,17 +149,23 @@ def open_evidence(directory: Path, *, originals: bool | None = None) -> Evidence
     if originals and record.given.paths is None:
         raise InputError(f"{directory} names no image files: leave out --originals.")
     store = store_of(directory)
-    _check(record, directory)
+    near, count = record.neighbours, len(record.given)
+    if near is not None and (near.ndim != 2 or len(near) != count or not ((near >= -1) & (near < count)).all()):
+        raise InputError(f"{directory / 'labels.npz'} is damaged: neighbours {near.shape} do not fit.")
     given = _hard(record.given.values)
-    votes = None
-    if record.neighbours is not None:
-        votes = vote(record.given.values, record.neighbours, np.ones(len(given))).astype(np.float32)
+    votes = votes_of(record)
     proposed = _hard(record.opinion.proposed)
     rows = np.flatnonzero(record.flagged | (proposed != given).any(axis=1))
     if not len(rows):
         raise InputError(f"Nothing to review in {directory}: no image is flagged and no label is to change.")
     places = store.rows(record.given.ids)
     return Evidence(directory, record, store, places, given, proposed, votes, rows, originals is not False)
+
+
+def votes_of(record: LabelRecord) -> NDArray[np.float64] | None:
+    """(N, C) share of the nearest images that have each class; None where the run has no neighbours."""
+    near = record.neighbours
+    return None if near is None else vote(record.given.values, near, np.ones(len(near)))
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
@@ -184,14 +185,6 @@ def tint(heat: NDArray[Any]) -> NDArray[np.uint8]:
 def _hard(values: NDArray[np.float32]) -> Labels:
     """(N, C) 1 for at least 0.5, 0 below, `UNKNOWN` for NaN."""
     return np.where(np.isnan(values), UNKNOWN, values >= 0.5).astype(np.int8)
-
-
-def _check(record: LabelRecord, directory: Path) -> None:
-    rows, count = record.neighbours, len(record.given)
-    if rows is None:
-        return
-    if rows.ndim != 2 or len(rows) != count or (rows.size and not -1 <= rows.min() <= rows.max() < count):
-        raise InputError(f"{directory / 'labels.npz'} is damaged: neighbours {rows.shape} do not fit.")
 
 
 def _number(columns: NDArray[Any] | None, row: int, column: int) -> float | None:

@@ -110,9 +110,8 @@ class Guard:
 
     def _post(self, headers: Headers) -> Response | None:
         """Only a page of this server may change something: other sites cannot forge these headers."""
-        if headers.get("origin", "").lower() not in [f"http://{host}" for host in self.hosts]:
-            return _refuse(403, "Decisions are taken from this server's own page only.")
-        if headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        own = headers.get("origin", "").lower() in [f"http://{host}" for host in self.hosts]
+        if not own or headers.get("sec-fetch-site", "same-origin") != "same-origin":
             return _refuse(403, "Decisions are taken from this server's own page only.")
         if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             return _refuse(415, "A decision is sent as application/json.")

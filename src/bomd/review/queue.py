@@ -21,7 +21,7 @@ ORDERS = ("image", "label")
 BASES = ("decisions", "run")
 STATES = ("open", "decided", "skipped", "all")
 OPEN, SKIPPED = 0, 1 + ACTIONS.index("skip")
-PRIOR = 2  # reviewed neighbours that it takes until they weigh half
+PRIOR = 2.0  # reviewed neighbours that it takes until they weigh half
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,9 @@ class Desk:
 
     def apply(self, event: Event) -> None:
         """Take a saved event into account; events must come in the order of the journal."""
-        row = self._row(event)
+        row = self.queue.evidence.numbers.get(event.image)
+        if row is None:
+            raise InputError(f"There is a decision on an image {event.image!r} that the run does not have.")
         before = self.decision(row)
         if event.action == "undo":
             if not self._history or self._history[-1].number != event.undoes:
@@ -182,11 +184,8 @@ class Desk:
         With a neighbours changed and k confirmed it is (a - k) / (a + k + 2): one changed neighbour raises what is
         expected by a third, many at most double it; confirmed ones lower it towards nothing.
         """
-        return np.asarray(self._lift(self.queue.rows))
-
-    def _lift(self, rows: NDArray[np.intp] | int) -> Any:
-        changed, kept = self.changed[rows], self.kept[rows]
-        return (changed - kept) / (changed + kept + float(PRIOR))
+        rows = self.queue.rows
+        return np.asarray(_lift(self.changed[rows], self.kept[rows]))
 
     def order(self, by: str = "image", column: int | None = None, basis: str = "decisions") -> NDArray[np.intp]:
         """(Q) rows, the most suspicious first, skipped ones last; equals keep the order of the run."""
@@ -227,19 +226,13 @@ class Desk:
             "number": int(row),
             "id": str(queue.evidence.record.given.ids[row]),
             "patient": queue.evidence.patient(row),
-            "expected": round(float(queue.evidence.expected[row]) * factor, 4),
-            "lift": 0.0 if basis == "run" else round(float(self._lift(row)), 2),
+            "expected": round(float(queue.evidence.record.opinion.expected[row]) * factor, 4),
+            "lift": 0.0 if basis == "run" else round(float(_lift(self.changed[row], self.kept[row])), 2),
             "kind": ("both" if removed else "added") if added else "removed" if removed else "none",
             "added": added,
             "removed": removed,
             "action": None if state == OPEN else ACTIONS[state - 1],
         }
-
-    def _row(self, event: Event) -> int:
-        try:
-            return self.queue.evidence.numbers[event.image]
-        except KeyError as error:
-            raise InputError(f"There is a decision on an image {event.image!r} that the run does not have.") from error
 
     def _count(self, row: int, event: Event | None, step: int) -> None:
         if event is None:
@@ -257,6 +250,10 @@ class Desk:
         self.accepted += step * (asked & (agreed == evidence.proposed[row]))
         counts = self.kept if event.labels == plain_labels(evidence.given[row]) else self.changed
         counts[self.queue.linked(row)] += step
+
+
+def _lift(changed: Any, kept: Any) -> Any:
+    return (changed - kept) / (changed + kept + PRIOR)
 
 
 def in_order(scores: NDArray[Any], later: NDArray[np.bool_], rows: NDArray[np.intp]) -> NDArray[np.intp]:
