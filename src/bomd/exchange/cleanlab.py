@@ -44,23 +44,21 @@ def to_frame(judgement: Judgement) -> pd.DataFrame:
 
     Without doubts no image is an issue and every score is NaN.
     """
-    given, doubts = judgement.given, judgement.doubts
+    given = judgement.given
     soft = ~(np.isnan(given.values) | np.isin(given.values, (0, 1)))
     if soft.any():
         first = str(given.ids[int(np.argmax(soft.any(axis=1)))])
         raise InputError(f"cleanlab's table holds given labels that are 0, 1 or unknown: image {first!r} has others.")
-    nothing = np.full(len(given), np.nan, dtype=np.float32)
-    expected = nothing if doubts is None else doubts.expected
-    wrong = np.full(given.values.shape, np.nan) if doubts is None else doubts.wrong
+    doubts = judgement.doubts or no_doubts(given)
     frame = pd.DataFrame(
         {
-            ISSUE: np.zeros(len(given), dtype=np.bool_) if doubts is None else doubts.flagged,
-            SCORE: soundness(expected),
+            ISSUE: doubts.flagged,
+            SCORE: soundness(doubts.expected),
             GIVEN: label_lists(given),
             PREDICTED: label_lists(judgement.best),
             UNKNOWN: [np.flatnonzero(row).tolist() for row in np.isnan(given.values)],
-            EXPECTED: expected,
-            WRONG: [json.dumps([number(value) for value in row]) for row in wrong],
+            EXPECTED: doubts.expected,
+            WRONG: [json.dumps([number(value) for value in row]) for row in doubts.wrong],
         },
         index=pd.Index(given.ids.astype(object), name="id"),
     )
@@ -91,12 +89,12 @@ def from_frame(
     if GIVEN not in issues:
         raise InputError(f"The issues table has no column {GIVEN!r}: pass the labels that cleanlab was given.")
     names = issues.index.astype(str) if ids is None else [str(ids[place]) for place in _places(issues, len(ids))]
-    blank = np.zeros((len(issues), len(classes)), dtype=np.float32)
-    given = LabelTable(np.asarray(names, dtype=np.str_), tuple(classes), blank)
-    unknown = _matrix(issues, UNKNOWN, given) if UNKNOWN in issues else blank
-    given = given.replace(np.where(unknown == 1, np.float32(np.nan), _matrix(issues, GIVEN, given)))
-    given = replace(given, exclusive=all(re.fullmatch(r"\d{1,9}", str(cell).strip()) for cell in issues[GIVEN]))
-    proposed = given.replace(_matrix(issues, PREDICTED, given)) if PREDICTED in issues else None
+    one = all(re.fullmatch(r"\d{1,9}", str(cell).strip()) for cell in issues[GIVEN])
+    numbered = {name: _matrix(issues[name], len(classes)) for name in (GIVEN, PREDICTED, UNKNOWN) if name in issues}
+    unknown = numbered.get(UNKNOWN, np.zeros_like(numbered[GIVEN])) == 1
+    values = np.where(unknown, np.float32(np.nan), numbered[GIVEN])
+    given = LabelTable(np.asarray(names, dtype=np.str_), tuple(classes), values, exclusive=one)
+    proposed = given.replace(numbered[PREDICTED]) if PREDICTED in issues else None
     return Judgement(given, proposed, doubts(issues.set_axis(given.ids, axis=0), given))
 
 
@@ -110,14 +108,15 @@ def doubts(
             itself does; or (N) or (N, C) a mask as `find_label_issues` or `find_multilabel_issues_per_class` gives it.
         per_class: (N, C) scores as `get_label_quality_scores_per_class` gives them.
     """
-    wrong = np.full(given.values.shape, np.nan) if per_class is None else 1 - np.asarray(per_class)
-    if wrong.shape != given.values.shape:
-        raise InputError(f"Scores of single labels have shape {wrong.shape}, not {given.values.shape}.")
+    shape, found = given.values.shape, no_doubts(given)
+    if per_class is not None:
+        found = replace(found, wrong=(1 - np.asarray(per_class)).astype(np.float32))
+    if found.wrong.shape != shape:
+        raise InputError(f"Scores of single labels have shape {found.wrong.shape}, not {shape}.")
     if isinstance(issues, np.ndarray):
-        if issues.dtype != np.bool_ or issues.shape not in (given.values.shape, given.values.shape[:1]):
-            raise InputError(f"A mask of {given.values.shape[0]} images is needed, not {issues.dtype} {issues.shape}.")
-        noisy = issues if issues.ndim == 1 else np.asarray(issues.any(axis=1))
-        return Doubts(given.ids, noisy, np.full(len(given), np.nan, dtype=np.float32), wrong.astype(np.float32))
+        if issues.dtype != np.bool_ or issues.shape not in (shape, shape[:1]):
+            raise InputError(f"A mask of {len(given)} images is needed, not {issues.dtype} {issues.shape}.")
+        return replace(found, flagged=issues.reshape(len(given), -1).any(axis=1))
     if ISSUE not in issues:
         raise InputError(f"There is no column {ISSUE!r} in the issues table: {', '.join(map(str, issues.columns))}.")
     if _by_position(issues):
@@ -126,16 +125,21 @@ def doubts(
         rows = rows_of(given.ids, np.asarray(issues.index.astype(str), dtype=np.str_))
     if len(rows) != len(given) or len(np.unique(rows)) != len(given):
         raise InputError(f"The issues table has {len(rows)} rows, and {len(given)} images were given, each needs one.")
-    noisy, expected = np.zeros(len(given), dtype=np.bool_), np.full(len(given), np.nan, dtype=np.float32)
-    noisy[rows] = truths(issues[ISSUE], "The issues table")
+    found.flagged[rows] = truths(issues[ISSUE], "The issues table")
     if EXPECTED in issues:
-        expected[rows] = pd.to_numeric(issues[EXPECTED], errors="coerce")
+        found.expected[rows] = pd.to_numeric(issues[EXPECTED], errors="coerce")
     elif SCORE in issues:
         score = pd.to_numeric(issues[SCORE], errors="coerce").to_numpy(dtype=np.float64)
-        expected[rows] = -np.log(np.clip(score, 1e-30, 1))
+        found.expected[rows] = -np.log(np.clip(score, 1e-30, 1))
     if WRONG in issues and per_class is None:
-        wrong[rows] = [_probabilities(cell, len(given.classes)) for cell in issues[WRONG]]
-    return Doubts(given.ids, noisy, expected, wrong.astype(np.float32))
+        found.wrong[rows] = [_probabilities(cell, len(given.classes)) for cell in issues[WRONG]]
+    return found
+
+
+def no_doubts(given: LabelTable) -> Doubts:
+    """Nothing is flagged, and nothing known."""
+    unknown = np.full(given.values.shape, np.nan, dtype=np.float32)
+    return Doubts(given.ids, np.zeros(len(given), np.bool_), np.full(len(given), np.nan, np.float32), unknown)
 
 
 def write(judgement: Judgement, path: Path) -> None:
@@ -191,11 +195,11 @@ def _places(issues: pd.DataFrame, images: int) -> NDArray[np.intp]:
     return places
 
 
-def _matrix(issues: pd.DataFrame, column: str, table: LabelTable) -> Floats:
+def _matrix(cells: pd.Series[Any], classes: int) -> Floats:
     """(N, C) 0 and 1 of lists of numbers."""
-    values = np.zeros(table.values.shape, dtype=np.float32)
-    for row, cell in enumerate(issues[column]):
-        values[row, _numbers(cell, column, len(table.classes))] = 1
+    values = np.zeros((len(cells), classes), dtype=np.float32)
+    for row, cell in enumerate(cells):
+        values[row, _numbers(cell, str(cells.name), classes)] = 1
     return values
 
 

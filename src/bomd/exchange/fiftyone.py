@@ -170,22 +170,20 @@ def _read_samples(path: Path, labels: str | None, classes: Sequence[str] | None)
     if name is None:
         known = ", ".join(list(samples[0])[:20])
         raise InputError(f"{file} has no field with labels: {known}; pass labels (--set labels=FIELD).")
-    rows, blank = [], []
+    rows = []
     for place, sample in enumerate(samples, 1):
         where = f"{file}, sample {place}"
-        keys = {"given": name, "proposed": "proposed", "wrong": "wrong"}
-        labels_of = {key: _confidences(sample.get(kept), where) for key, kept in keys.items()}
-        identity = field(sample, "image_id" if "image_id" in sample else "filepath", str, where)
-        rows.append(sample | labels_of | {"id": identity, "filepath": field(sample, "filepath", str, where)})
-        blank.append(listed(sample.get("unknown") or [], where))
-    if classes is None:
-        classes = _classes_of(path / "metadata.json")
-    mentioned = {label for row in rows for key in ("given", "proposed") for label in row[key] or ()}
-    columns = columns_of(classes, mentioned.union(*blank), file)
-    for key in ("given", "proposed"):
-        for row, filled in zip(rows, _filled([row[key] for row in rows], blank, columns), strict=True):
-            row[key] = filled
-    return from_rows(rows, columns, str(file), paths=[row["filepath"] for row in rows])
+        row = sample | {"filepath": field(sample, "filepath", str, where)}
+        row |= {"id": field(row, "image_id" if "image_id" in row else "filepath", str, where)}
+        row |= {"given": row.get(name)}
+        for part in ("given", "proposed", "wrong"):
+            if row.get(part) is not None:
+                held = checked(row[part], dict, where)
+                items = [held] if held.get("_cls") == "Classification" else field(held, "classifications", list, where)
+                row[part] = _confidences(items, (), where)
+        rows.append(row | {"unknown": listed(sample.get("unknown") or [], where)})
+    named = _classes_of(path / "metadata.json") if classes is None else classes
+    return _judgement(rows, named, file, [row["filepath"] for row in rows])
 
 
 def _read_classifications(path: Path, classes: Sequence[str] | None) -> Judgement:
@@ -196,24 +194,26 @@ def _read_classifications(path: Path, classes: Sequence[str] | None) -> Judgemen
     images = field(document, "labels", dict, str(file))
     if not images:
         raise InputError(f"{file} labels no image.")
-    rows: list[dict[str, Any] | None] = []
+    rows = []
     for image, target in images.items():
         where = f"{file}, image {image!r}"
-        if target is None:
-            rows.append(None)
-            continue
-        found: dict[str, Any] = {}
-        for item in target if isinstance(target, list) else [target]:
-            item = item if isinstance(item, dict) else {"label": item}
-            found[_label(item.get("label"), names, where)] = _confidence(item.get("confidence"))
-        rows.append(found)
-    columns = columns_of(classes or names, {label for row in rows for label in row or ()}, file)
-    given = zip(images, _filled(rows, [[]] * len(rows), columns), strict=True)
-    return from_rows([{"id": checked(image, str, str(file)), "given": row} for image, row in given], columns, str(file))
+        items = target if isinstance(target, list) else [target]
+        given = None if target is None else _confidences(items, names, where)
+        rows.append({"id": checked(image, str, str(file)), "given": given})
+    return _judgement(rows, classes or names, file)
 
 
-def _label(value: Any, names: Sequence[str], where: str) -> str:
-    return class_of(value, names, where) if isinstance(value, int) else checked(value, str, where)
+def _judgement(
+    rows: Sequence[dict[str, Any]], classes: Sequence[str], file: Path, paths: Sequence[str] | None = None
+) -> Judgement:
+    """What samples say: a class that one does not list is absent, or unknown if the sample says so."""
+    parts = ("given", "proposed")
+    named = {label for row in rows for part in (*parts, "unknown") for label in row.get(part) or ()}
+    columns = columns_of(classes, named, file)
+    for row in rows:
+        absent = {name: None if name in row.get("unknown", ()) else 0.0 for name in columns}
+        row |= {part: absent | row[part] for part in parts if row.get(part) is not None}
+    return from_rows(rows, columns, str(file), paths=paths)
 
 
 def _label_fields(samples: Sequence[dict[str, Any]]) -> list[str]:
@@ -222,28 +222,15 @@ def _label_fields(samples: Sequence[dict[str, Any]]) -> list[str]:
     return [name for name, value in held if value.get("_cls") in kinds and name not in OPINIONS]
 
 
-def _confidences(value: Any, where: str) -> dict[str, Any] | None:
-    """Classes and their values in one field of one sample; None where it is blank."""
-    if value is None:
-        return None
-    labels = checked(value, dict, where)
-    items = [labels] if labels.get("_cls") == "Classification" else field(labels, "classifications", list, where)
-    entries = [checked(item, dict, where) for item in items]
-    return {field(item, "label", str, where): _confidence(item.get("confidence")) for item in entries}
-
-
-def _confidence(value: Any) -> Any:
-    return 1.0 if value is None else value
-
-
-def _filled(
-    rows: Sequence[dict[str, Any] | None], blank: Sequence[Sequence[str]], classes: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Rows in which every class has a value: 0 where it is not listed, None where it is unknown."""
-    return [
-        {} if row is None else {name: row.get(name, None if name in unknown else 0.0) for name in classes}
-        for row, unknown in zip(rows, blank, strict=True)
-    ]
+def _confidences(items: Sequence[Any], names: Sequence[str], where: str) -> dict[str, Any]:
+    """Classes, by their names or numbers, and their values: 1 where none is said."""
+    found = {}
+    for item in items:
+        entry = item if isinstance(item, dict) else {"label": item}
+        label = field(entry, "label", object, where)
+        name = class_of(label, names, where) if isinstance(label, int) else checked(label, str, where)
+        found[name] = 1.0 if entry.get("confidence") is None else entry["confidence"]
+    return found
 
 
 def _classes_of(file: Path) -> list[str]:

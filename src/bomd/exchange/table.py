@@ -109,22 +109,19 @@ def from_frame(frame: pd.DataFrame, where: str, classes: Sequence[str] | None = 
         if name not in names:
             raise InputError(f"{where} has no column {name!r}.{nearest(name, names)}")
     fixed = (*NAMES, "flag", "expected", "margin", *EXTRAS)
-    found = [name for name in names if name not in fixed and not name.startswith(ASIDE)]
-    chosen = tuple(classes or found)
+    chosen = tuple(classes or [name for name in names if name not in fixed and not name.startswith(ASIDE)])
     if not chosen:
         raise InputError(f"{where} has no column with labels beside {', '.join(names)}.")
     ids = _texts(frame, id_column)
     if (ids == "").any():
         raise InputError(f"{where}: column {id_column!r} is blank in row {int(np.argmax(ids == '')) + 1}.")
     extras: dict[str, Any] = {kind: _texts(frame, name) for name, kind in EXTRAS.items() if name in names}
-    values = [_numbers(frame, name, where) for name in chosen]
-    given = LabelTable(ids, chosen, np.stack(values, axis=1), **extras)
-    proposed = None
+    given = LabelTable(ids, chosen, _beside(frame, "", chosen, where), **extras)
+    proposed, doubts = None, None
     if any(name.startswith(PROPOSED) for name in names):
         proposed = given.replace(_beside(frame, PROPOSED, chosen, where))
-    doubts = None
     if "flag" in names:
-        expected = _numbers(frame, "expected", where) if "expected" in names else np.full(len(ids), np.nan, np.float32)
+        expected = _beside(frame, "", ("expected",), where)[:, 0]
         doubts = Doubts(ids, truths(frame["flag"], where), expected, _beside(frame, WRONG, chosen, where))
     return Judgement(given, proposed, doubts)
 
@@ -142,9 +139,7 @@ def _beside(frame: pd.DataFrame, prefix: str, classes: Sequence[str], where: str
 
 def _texts(frame: pd.DataFrame, column: str) -> Text:
     """(N) cells as text; a missing one is blank."""
-    missing = frame[column].isna()
-    cells = ["" if blank else str(cell).strip() for cell, blank in zip(frame[column], missing, strict=True)]
-    return np.asarray(cells, dtype=np.str_)
+    return np.asarray(["" if pd.isna(cell) else str(cell).strip() for cell in frame[column]], dtype=np.str_)
 
 
 def _numbers(frame: pd.DataFrame, column: str, where: str) -> Floats:
@@ -155,9 +150,8 @@ def _numbers(frame: pd.DataFrame, column: str, where: str) -> Floats:
     if wrong.any():
         row = int(np.argmax(wrong))
         hint = f"if it is not a class, {folder.CLASSES}, or the folder of the images (--set images=DIR)"
-        raise InputError(
-            f"{where}: {short(str(cells.iloc[row]))} in column {column!r}, row {row + 1} is no label; {hint}."
-        )
+        place = f"{short(str(cells.iloc[row]))} in column {column!r}, row {row + 1}"
+        raise InputError(f"{where}: {place} is no label; {hint}.")
     return values
 
 
