@@ -116,7 +116,7 @@ def doubts(
     if isinstance(issues, np.ndarray):
         if issues.dtype != np.bool_ or issues.shape not in (shape, shape[:1]):
             raise InputError(f"A mask of {len(given)} images is needed, not {issues.dtype} {issues.shape}.")
-        return replace(found, flagged=issues.reshape(len(given), -1).any(axis=1))
+        return replace(found, flagged=np.asarray(issues.reshape(len(given), -1).any(axis=1)))
     if ISSUE not in issues:
         raise InputError(f"There is no column {ISSUE!r} in the issues table: {', '.join(map(str, issues.columns))}.")
     if _by_position(issues):

@@ -173,15 +173,14 @@ def _read_samples(path: Path, labels: str | None, classes: Sequence[str] | None)
     rows = []
     for place, sample in enumerate(samples, 1):
         where = f"{file}, sample {place}"
-        row = sample | {"filepath": field(sample, "filepath", str, where)}
-        row |= {"id": field(row, "image_id" if "image_id" in row else "filepath", str, where)}
-        row |= {"given": row.get(name)}
+        row = sample | {"given": sample.get(name), "unknown": listed(sample.get("unknown") or [], where)}
         for part in ("given", "proposed", "wrong"):
             if row.get(part) is not None:
                 held = checked(row[part], dict, where)
                 items = [held] if held.get("_cls") == "Classification" else field(held, "classifications", list, where)
                 row[part] = _confidences(items, (), where)
-        rows.append(row | {"unknown": listed(sample.get("unknown") or [], where)})
+        identity = "image_id" if "image_id" in row else "filepath"
+        rows.append(row | {"id": field(row, identity, str, where), "filepath": field(row, "filepath", str, where)})
     named = _classes_of(path / "metadata.json") if classes is None else classes
     return _judgement(rows, named, file, [row["filepath"] for row in rows])
 
