@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from numpy.typing import NDArray
 
 from bomd.audits.columns import joined
 from bomd.data.cells import csv_text
@@ -23,7 +22,7 @@ from bomd.errors import InputError
 from bomd.experiments.records import LabelRecord, load_record, patients_of
 from bomd.files import is_stream, read_json, write_text
 from bomd.review.decisions import FILE, JUDGEMENTS, Event, current, read_events
-from bomd.review.evidence import votes_of
+from bomd.review.evidence import hard, votes_of
 from bomd.review.export import Reviewed, label_cells
 from bomd.version import VERSION
 
@@ -69,13 +68,14 @@ def change_log(record: LabelRecord, reviewed: Reviewed, standing: Mapping[str, M
     """
     given, labels = record.given, reviewed.labels
     patients = patients_of(given)
-    asked, changed = record.added | record.removed, ~_same(given.values, labels.values)
+    both_unknown = np.isnan(given.values) & np.isnan(labels.values)
+    told = record.added | record.removed | reviewed.split | ((given.values != labels.values) & ~both_unknown)
     shares = votes_of(record)
     entries = []
     for row, (people, when) in sorted(reviewed.names.items(), key=lambda found: (found[1][1], found[0])):
         image = str(given.ids[row])
         before, after = label_cells(given.values[row]), label_cells(labels.values[row])
-        for column in np.flatnonzero(changed[row] | asked[row] | reviewed.split[row]).tolist():
+        for column in np.flatnonzero(told[row]).tolist():
             votes = {name: (standing[name][image].labels or ())[column] for name in people}
             kind, note = _judgement(record, reviewed, row, column, votes)
             patient = "" if patients is None else str(patients[row])
@@ -187,7 +187,7 @@ def _judgement(
         kind = "unresolved"
         yes, no = (joined([name for name, said in votes.items() if said == side]) for side in (1, 0))
         notes = [f"evenly split, yes by {yes} and no by {no}: stays as given"]
-    elif _same(_hard(given), _hard(value)):
+    elif hard(given) == hard(value):
         kind = "confirmed"
         asked = bool(record.added[row, column] or record.removed[row, column])
         notes = ["given label confirmed against the proposal" if asked else "given as a probability"]
@@ -199,12 +199,3 @@ def _judgement(
     if earlier:
         notes.append("had been decided in an earlier review")
     return kind, "; ".join(notes)
-
-
-def _hard(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.where(np.isnan(values), np.nan, values >= 0.5).astype(np.float32)
-
-
-def _same(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Equal, or both unknown."""
-    return np.asarray((one == other) | (np.isnan(one) & np.isnan(other)))

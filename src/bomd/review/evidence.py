@@ -78,6 +78,11 @@ class Evidence:
         strict = np.minimum.accumulate(bits + np.arange(N)) - np.arange(N)
         return np.asarray(strict.astype(np.int32).view(np.float32)[rank - 1])
 
+    def most_doubtful(self, wrong: NDArray[np.float32], column: int | None) -> NDArray[np.float32]:
+        """(R) of (R, C) probabilities of being wrong, the largest of a finding, or that of one class."""
+        columns = self.record.given.findings if column is None else [column]
+        return np.asarray(np.nan_to_num(wrong[:, columns]).max(axis=1, initial=0))
+
     def packed(self, row: int) -> Pixels:
         """(size, size) the packed picture, which networks have seen."""
         return np.asarray(self.store.images[self.places[row]])
@@ -152,9 +157,9 @@ def open_evidence(directory: Path, *, originals: bool | None = None) -> Evidence
     near, count = record.neighbours, len(record.given)
     if near is not None and (near.ndim != 2 or len(near) != count or not ((near >= -1) & (near < count)).all()):
         raise InputError(f"{directory / 'labels.npz'} is damaged: neighbours {near.shape} do not fit.")
-    given = _hard(record.given.values)
+    given = hard(record.given.values)
     votes = votes_of(record)
-    proposed = _hard(record.opinion.proposed)
+    proposed = hard(record.opinion.proposed)
     rows = np.flatnonzero(record.flagged | (proposed != given).any(axis=1))
     if not len(rows):
         raise InputError(f"Nothing to review in {directory}: no image is flagged and no label is to change.")
@@ -182,7 +187,7 @@ def tint(heat: NDArray[Any]) -> NDArray[np.uint8]:
     return np.stack([255 * even, np.round(200 - 150 * warm), 40 * even, np.round(170 * warm)], axis=-1).astype(np.uint8)
 
 
-def _hard(values: NDArray[np.float32]) -> Labels:
+def hard(values: NDArray[np.float32]) -> Labels:
     """(N, C) 1 for at least 0.5, 0 below, `UNKNOWN` for NaN."""
     return np.where(np.isnan(values), UNKNOWN, values >= 0.5).astype(np.int8)
 

@@ -14,7 +14,7 @@ from bomd.audits import kept
 from bomd.audits.columns import joined
 from bomd.audits.kept import as_decided, rewrite
 from bomd.data.cells import csv_text
-from bomd.data.datasets.corrected import DETAILS, Corrections, details_beside, read_details
+from bomd.data.datasets.corrected import DETAILS, details_beside, read_details
 from bomd.errors import InputError
 from bomd.experiments.records import load_record, patients_of
 from bomd.files import write_text
@@ -40,12 +40,6 @@ class Reviewed:
     reviewers: NDArray[np.int64]
     split: NDArray[np.bool_]
     names: Mapping[int, tuple[tuple[str, ...], str]]
-
-    def corrections(self, file: Path) -> Corrections:
-        """What people decided, as a file of details says it."""
-        labels = self.labels
-        assert labels.confirmed is not None
-        return Corrections(file, labels.ids, labels.classes, labels.values, labels.confirmed, labels.confirmed, True)
 
 
 def reviewed_labels(run: Path) -> LabelTable:

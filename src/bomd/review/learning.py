@@ -60,10 +60,8 @@ class Learnt:
     def doubts(self, column: int | None) -> Floats:
         """(Q) probability that the most doubtful finding of a queued image is wrong, or that of one class."""
         if column not in self._doubts:
-            given = self.teacher.evidence.record.given
-            columns = given.findings if column is None else [column]
-            wrong = self.teacher.wrong(self.teacher.evidence.rows, self.rates)[:, columns]
-            self._doubts[column] = np.nan_to_num(wrong).max(axis=1, initial=0)
+            evidence = self.teacher.evidence
+            self._doubts[column] = evidence.most_doubtful(self.teacher.wrong(evidence.rows, self.rates), column)
         return self._doubts[column]
 
 

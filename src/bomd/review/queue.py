@@ -69,9 +69,7 @@ class Queue:
 
     def _doubts(self, column: int | None) -> NDArray[np.float32]:
         """(Q) probability that the most doubtful label of an image is wrong, or that of one class."""
-        record = self.evidence.record
-        columns = record.given.findings if column is None else [column]
-        return np.asarray(np.nan_to_num(record.opinion.wrong[self.rows][:, columns]).max(axis=1, initial=0))
+        return self.evidence.most_doubtful(self.evidence.record.opinion.wrong[self.rows], column)
 
     def _matching(self, column: int | None, kind: str, text: str) -> NDArray[np.bool_]:
         """(N) rows that a filter lets through, whatever has been decided."""

@@ -42,14 +42,7 @@ from bomd.review.queue import BASES, KINDS, OPEN, ORDERS, STATES, Desk, Filter, 
 from bomd.tables import NO_FINDING
 
 PAGES = Path(__file__).parent / "pages"
-STATIC = {  # the only files that are served, read when the server starts
-    "theme.js": "text/javascript; charset=utf-8",
-    "review.js": "text/javascript; charset=utf-8",
-    "viewer.js": "text/javascript; charset=utf-8",
-    "agreement.js": "text/javascript; charset=utf-8",
-    "style.css": "text/css; charset=utf-8",
-    "icon.svg": "image/svg+xml",
-}
+TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}  # of the only files that are served
 LONGEST_TEXT, LONGEST_PAGE = 100, 200
 LEARNING = 0.5  # seconds that a page waits for an update of its order before it is sent in the old one
 MOST_REVIEWERS = 200  # each costs memory; a hostile page must not make up more and more of them
@@ -72,7 +65,7 @@ class Pages:
         templates = Environment(loader=FileSystemLoader(PAGES), autoescape=True)
         facts = {"run": "/".join(evidence.directory.resolve().parts[-3:]), "reviewer": reviewer or ""}
         self._html = {name: templates.get_template(f"{name}.html").render(facts) for name in ("review", "agreement")}
-        self._static = {name: (PAGES / name).read_bytes() for name in STATIC}
+        self._static = {file.name: file.read_bytes() for file in PAGES.iterdir() if file.suffix in TYPES}
 
     def routes(self) -> list[Route]:
         return [
@@ -98,9 +91,9 @@ class Pages:
 
     async def static(self, request: Request) -> Response:
         name = request.path_params["name"]
-        if name not in STATIC:
+        if name not in self._static:
             raise HTTPException(404, "No such page.")
-        return Response(self._static[name], media_type=STATIC[name])
+        return Response(self._static[name], media_type=TYPES[Path(name).suffix])
 
     async def run(self, request: Request) -> Response:
         record, classes = self.evidence.record, self.evidence.classes
@@ -244,7 +237,7 @@ class Pages:
         except InputError as error:
             raise HTTPException(409, str(error)) from error
         disposition = {"content-disposition": f'attachment; filename="{name}"'}
-        return Response(text, media_type="text/csv; charset=utf-8", headers=disposition)
+        return Response(text, media_type="text/csv", headers=disposition)
 
     async def _learn(self, desk: Desk) -> None:
         """See to it that enough new decisions change the order; what takes long goes on after the answer is sent."""
