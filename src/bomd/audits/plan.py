@@ -60,20 +60,10 @@ class Plan:
         """The experiment; its labels are handed over, and `train` says what they are and not where to read them."""
         name = Path(self.given.name).name
         train = {"dataset": "folder", "labels": name, "images": str(self.given.folder), HANDED: self.request}
-        if self.choice is not None:
-            chosen = self.choice.config("audit", train, len(self.labels), self.seed)
-            return replace(chosen, rates=self.rates, images=replace(chosen.images, mode=self.mode))
-        assert self.stand_in is not None
-        return Config(
-            name="audit",
-            method=self.stand_in.kind,
-            seed=self.seed,
-            validation=0.0,
-            images=ImageSettings(size=self.size, skip_broken=True, mode=self.mode),
-            train=train,
-            fit=self.stand_in.fit,
-            rates=self.rates,
-        )
+        judge = self.choice or self.stand_in
+        assert judge is not None
+        images = ImageSettings(size=self.size, skip_broken=True, mode=self.mode)
+        return replace(judge.config("audit", train, len(self.labels), self.seed), rates=self.rates, images=images)
 
 
 def plan(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -54,6 +54,10 @@ class StandIn:
     key: str
     side: int = PICTURES
     fit: FitSettings = field(default_factory=FitSettings)
+
+    def config(self, name: str, train: dict[str, Any], images: int, seed: int) -> Config:
+        """The experiment, as `Choice.config` has it."""
+        return Config(name=name, method=self.kind, seed=seed, validation=0.0, train=train, fit=self.fit)
 
 
 def find_stand_in(

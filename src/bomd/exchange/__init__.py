@@ -18,7 +18,6 @@ from bomd.exchange import (
     hugging_face,
     image_folder,
     label_studio,
-    parquet,
     table,
     torchxrayvision,
 )
@@ -50,7 +49,7 @@ def read_cleanlab(path: Path, labels: Path | None = None, classes: Sequence[str]
 EXCHANGES: dict[str, Exchange] = {
     "run": Exchange(read_run),
     "table": Exchange(table.read, table.write, (".csv", ".tsv")),
-    "parquet": Exchange(parquet.read, parquet.write, (".parquet",)),
+    "parquet": Exchange(table.read_parquet, table.write_parquet, (".parquet",)),
     "cleanlab": Exchange(read_cleanlab, cleanlab.write),
     "fiftyone": Exchange(fiftyone.read, fiftyone.write),
     "torchxrayvision": Exchange(torchxrayvision.read, torchxrayvision.write),

@@ -3,8 +3,7 @@
     id, path, patient        text
     labels                   classes that are given, as a list of ClassLabel
     given, proposed          a value for every class, null where unknown
-    flag, expected, wrong    whether the image is worth a look, how many of its labels are expected to be wrong, and
-                             the probability of each
+    flag, expected, wrong    see `bomd.exchange.judgement.Doubts`
 
 Parquet is read and written by pyarrow alone, with the features described as `datasets` expects them.
 """
@@ -20,9 +19,9 @@ import numpy as np
 
 from bomd import outside
 from bomd.errors import InputError
-from bomd.exchange import parquet
 from bomd.exchange.documents import checked, class_of, field, listed
 from bomd.exchange.judgement import Judgement, from_rows, number
+from bomd.exchange.table import arrow_package, load_parquet, save_parquet
 
 VALUES = ("given", "proposed", "wrong")  # columns with one number per class
 IDS = ("id", "image_id", "file_name", "path")
@@ -43,7 +42,7 @@ def from_dataset(dataset: Any) -> Judgement:
 
 def write(judgement: Judgement, path: Path) -> None:
     """Write Parquet that `datasets` opens with the names of the classes."""
-    arrow = parquet.arrow_package()
+    arrow = arrow_package()
     columns = _columns(judgement)
     features = _features(columns, judgement.given.classes)
     plain = {"string": arrow.string(), "float32": arrow.float32(), "bool": arrow.bool_()}
@@ -55,12 +54,12 @@ def write(judgement: Judgement, path: Path) -> None:
 
     arrays = {name: arrow.array(column, kind(features[name])) for name, column in columns.items()}
     described = json.dumps({"info": {"features": features}}).encode()
-    parquet.save(arrow.table(arrays), path, {b"huggingface": described})
+    save_parquet(arrow.table(arrays), path, {b"huggingface": described})
 
 
 def read(path: Path) -> Judgement:
     """Read Parquet that `write` or `datasets` made, with a column `labels` of class labels."""
-    found = parquet.load(path)
+    found = load_parquet(path)
     where = f"{path}, the description of its features"
     try:
         described = json.loads((found.schema.metadata or {}).get(b"huggingface", b""))

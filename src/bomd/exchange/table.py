@@ -11,7 +11,9 @@ A file without proposals and doubts is an ordinary label file, as the dataset `f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,13 +21,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bomd import outside
 from bomd.data.cells import csv_line, harmless, numbers_of
 from bomd.data.datasets import folder
 from bomd.data.label_files import read_table
 from bomd.errors import InputError
-from bomd.exchange.documents import short
+from bomd.exchange.documents import listed, read_bytes, short
 from bomd.exchange.judgement import Doubts, Judgement
-from bomd.files import write_text
+from bomd.files import replacing, write_text
 from bomd.review.export import label_cells
 from bomd.tables import Floats, LabelTable, Text
 from bomd.typed import nearest
@@ -35,6 +38,7 @@ ASIDE = (PROPOSED, WRONG, "margin: ")  # begin columns that are no class; the la
 EXTRAS = {"path": "paths", "patient": "patients", "view": "views", "origin": "origins"}  # column: attribute
 NAMES = ("id", "image", "image_id", "file_name", "filename", "file", "Image Index")  # of the id column, likeliest first
 
+KEY = b"bomd"  # where the names of the classes stand in a Parquet file's own description
 _TRUE, _FALSE = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no")
 
 
@@ -162,3 +166,51 @@ def truths(cells: pd.Series[Any], where: str) -> NDArray[np.bool_]:
         if word not in (*_TRUE, *_FALSE):
             raise InputError(f"{where}: {short(word)} in column {cells.name!r}, row {row} is neither true nor false.")
     return np.asarray([word in _TRUE for word in words], dtype=np.bool_)
+
+
+def write_parquet(judgement: Judgement, path: Path) -> None:
+    """Write the same columns as Parquet, with their types and with null for unknown."""
+    table = arrow_package().Table.from_pandas(to_frame(judgement), preserve_index=False)
+    save_parquet(table, path, {KEY: json.dumps({"classes": judgement.given.classes}).encode()})
+
+
+def read_parquet(path: Path, classes: Sequence[str] | None = None) -> Judgement:
+    """Read one Parquet file; its classes are by default those that it names, or all columns that are nothing else."""
+    table = load_parquet(path)
+    own = (table.schema.metadata or {}).get(KEY)
+    if classes is None and own is not None:
+        try:
+            classes = listed(json.loads(own)["classes"], f"{path}, classes")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise InputError(f"{path} does not name its classes as expected: {folder.CLASSES}.") from error
+    try:
+        frame: pd.DataFrame = table.to_pandas()
+    except Exception as error:  # types that pandas has no place for raise many kinds
+        raise InputError(f"{path} has columns that are no labels: {_one_line(error)}") from error
+    return from_frame(frame, str(path), classes)
+
+
+def save_parquet(table: Any, path: Path, description: Mapping[bytes, bytes]) -> None:
+    """Write an Arrow table with something said about it."""
+    described = table.replace_schema_metadata({**(table.schema.metadata or {}), **description})
+    with replacing(path) as temporary:
+        import_module("pyarrow.parquet").write_table(described, temporary)
+
+
+def load_parquet(path: Path) -> Any:
+    """The Arrow table in a Parquet file."""
+    arrow = arrow_package()
+    content = read_bytes(path)
+    try:
+        return import_module("pyarrow.parquet").read_table(arrow.BufferReader(content))
+    except Exception as error:  # damaged files raise ArrowInvalid, OSError and others
+        raise InputError(f"{path} is not Parquet, or it is damaged: {_one_line(error)}") from error
+
+
+def arrow_package() -> Any:
+    """pyarrow, which is optional."""
+    return outside.package("pyarrow", "Parquet needs pyarrow: pip install 'bomd[parquet]'.")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

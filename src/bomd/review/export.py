@@ -77,6 +77,7 @@ def merge(given: LabelTable, standing: Mapping[str, Mapping[str, Event]]) -> Rev
     values, split = given.values.copy(), np.zeros(given.values.shape, dtype=np.bool_)
     confirmed = split.copy() if given.confirmed is None else given.confirmed.copy()
     reviewers = np.zeros(len(given), dtype=np.int64)
+    names: dict[int, tuple[tuple[str, ...], str]] = {}
     for row, events_on in judgements.items():
         said = np.asarray([event.labels for event in events_on], dtype=np.float64)  # unknown is NaN
         yes, no = (said == 1).sum(axis=0), (said == 0).sum(axis=0)
@@ -86,10 +87,7 @@ def merge(given: LabelTable, standing: Mapping[str, Mapping[str, Event]]) -> Rev
         if given.exclusive and (values[row] == 1).sum() != 1:  # no class has a majority, so that nothing is decided
             values[row], confirmed[row], split[row] = given.values[row], False, True
         reviewers[row] = len(events_on)
-    names = {
-        row: (tuple(sorted(event.reviewer for event in events_on)), max(event.time for event in events_on))
-        for row, events_on in judgements.items()
-    }
+        names[row] = tuple(sorted(event.reviewer for event in events_on)), max(event.time for event in events_on)
     return Reviewed(replace(given, values=values, confirmed=confirmed), given, reviewers, split, names)
 
 

@@ -200,7 +200,9 @@ class Pages:
             labels = None
         else:
             raise HTTPException(400, f"'action' must be one of {', '.join(JUDGEMENTS)}, skip.")
-        async with self._turns[self._admit(reviewer)]:
+        if reviewer not in self.desks and len({*self.desks, *self._turns}) >= MOST_REVIEWERS:
+            raise HTTPException(409, f"There are {MOST_REVIEWERS} reviewers already.")
+        async with self._turns[reviewer]:
             return await self._save(Event(reviewer, image, action, labels))
 
     async def undo(self, request: Request) -> Response:
@@ -262,11 +264,6 @@ class Pages:
         desk.apply(saved)
         row = self.evidence.numbers[event.image]
         return as_json({"event": saved.number, "number": row, "progress": desk.progress()})
-
-    def _admit(self, reviewer: str) -> str:
-        if reviewer not in self.desks and len({*self.desks, *self._turns}) >= MOST_REVIEWERS:
-            raise HTTPException(409, f"There are {MOST_REVIEWERS} reviewers already.")
-        return reviewer
 
     def _desk(self, reviewer: str) -> Desk:
         return self.desks.get(reviewer.strip(), self._nobody)
