@@ -35,24 +35,16 @@ _MARGIN = 1.15  # decoding, searching and writing beside the training
 
 @dataclass(frozen=True)
 class Choice:
-    """How an audit trains.
-
-    Attributes:
-        backbone: A key of `bomd.networks.backbone.BACKBONES`.
-        epochs: Passes over all images for the evidence: two networks, each over its half of the patients.
-        seconds: What all of it will take on this device, roughly, if it has nothing else to do.
-        threads: How many trained fastest when it was chosen; 0 leaves it to PyTorch.
-        weights: To start from, as `fit.weights` has them; "" is ImageNet where there are such weights.
-    """
+    """How an audit trains."""
 
     backbone: str
     size: int
-    epochs: int
+    epochs: int  # passes over all images for the evidence: two networks, each over its half of the patients
     classifier_epochs: int
-    seconds: float
+    seconds: float  # that all of it will take on this device, roughly, if it has nothing else to do
     reason: str
-    threads: int = 0
-    weights: str = ""
+    threads: int = 0  # that trained fastest when it was chosen; 0 leaves it to PyTorch
+    weights: str = ""  # to start from, as `fit.weights` has them; "" is ImageNet where there are such weights
 
     @property
     def start(self) -> str:

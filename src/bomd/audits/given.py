@@ -25,26 +25,17 @@ _ID, _PATIENT = "id", "patient"
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What is audited.
+    """What is audited."""
 
-    Attributes:
-        name: The file, or a word for a table in memory.
-        labels: Of the rows that have an image.
-        rows: (N) the record of each label.
-        missing: Ids without an image, which are left out.
-        repeated: Rows that repeat an id, which are left out.
-        details: Who decided on which of the labels, where a file beside the table says so.
-    """
-
-    name: str
+    name: str  # the file, or a word for a table in memory
     records: Records
-    labels: LabelTable
-    rows: tuple[int, ...]
+    labels: LabelTable  # of the rows that have an image
+    rows: tuple[int, ...]  # (N) the record of each label
     folder: Path
-    missing: tuple[str, ...]
+    missing: tuple[str, ...]  # ids without an image, which are left out
     layout: Layout
-    repeated: int = 0
-    details: Path | None = None
+    repeated: int = 0  # rows that repeat an id, which are left out
+    details: Path | None = None  # who decided on which of the labels, where a file beside the table says so
 
 
 def read_given(

@@ -35,18 +35,13 @@ PLAIN: dict[float | None, str] = {1.0: "1", 0.0: "0", None: ""}  # spellings whe
 
 @dataclass(frozen=True)
 class Form:
-    """Where a table has what: a column that lists the classes of an image, or else one for each class.
-
-    Attributes:
-        delimiter: Stands between the classes in the label column.
-        classes: Names of the class columns, or the classes that the label column may list.
-    """
+    """Where a table has what: a column that lists the classes of an image, or else one for each class."""
 
     id_column: str
     label_column: str | None
-    delimiter: str | None
+    delimiter: str | None  # between the classes in the label column
     class_columns: tuple[str, ...]
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # of the class columns, or those that the label column may list
 
 
 @dataclass(frozen=True, eq=False)

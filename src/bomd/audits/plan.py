@@ -35,22 +35,15 @@ FEWEST = 4  # patients: two networks learn from two each
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What an audit is about to do; nothing has been written yet.
-
-    Attributes:
-        labels: What is judged: the given labels, and "No Finding" where they do not have it.
-        request: Changes with the labels, the images and the options.
-        choice: How to train; None where nothing is trained, and `stand_in` judges.
-        rates: How often labels are wrong, by class, where somebody measured it.
-    """
+    """What an audit is about to do; nothing has been written yet."""
 
     given: Given
-    labels: LabelTable
+    labels: LabelTable  # what is judged: the given labels, and "No Finding" where they do not have it
     output: Path
-    request: str
-    choice: Choice | None
-    stand_in: StandIn | None
-    rates: dict[str, dict[str, float]]
+    request: str  # changes with the labels, the images and the options
+    choice: Choice | None  # how to train; None where nothing is trained
+    stand_in: StandIn | None  # what judges then
+    rates: dict[str, dict[str, float]]  # how often labels are wrong, by class, where somebody measured it
     seed: int
     size: int
     mode: Mode

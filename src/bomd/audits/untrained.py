@@ -41,19 +41,13 @@ Values = Callable[[Source, runs.Stages], Features]  # (n, D) features or (n, C) 
 
 @dataclass(frozen=True, eq=False)
 class StandIn:
-    """What judges instead of a trained network.
-
-    Attributes:
-        values: Gives features or probabilities of packed images.
-        side: Pixels along a side of the images that they want.
-        fit: Names the network, where there is one.
-    """
+    """What judges instead of a trained network."""
 
     kind: Kind
     values: Values
     key: str
-    side: int = PICTURES
-    fit: FitSettings = field(default_factory=FitSettings)
+    side: int = PICTURES  # pixels along a side of the images that the values want
+    fit: FitSettings = field(default_factory=FitSettings)  # names the network, where there is one
 
     def config(self, name: str, train: dict[str, Any], images: int, seed: int) -> Config:
         """The experiment, as `Choice.config` has it."""

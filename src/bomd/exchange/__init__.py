@@ -11,16 +11,7 @@ from typing import Any
 
 from bomd.data.label_files import WORKBOOK
 from bomd.errors import InputError
-from bomd.exchange import (
-    cleanlab,
-    cvat,
-    fiftyone,
-    hugging_face,
-    image_folder,
-    label_studio,
-    table,
-    torchxrayvision,
-)
+from bomd.exchange import cleanlab, cvat, fiftyone, hugging_face, image_folder, label_studio, table, torchxrayvision
 from bomd.exchange.documents import short
 from bomd.exchange.judgement import Judgement, read_run
 from bomd.typed import arguments, nearest
@@ -28,17 +19,11 @@ from bomd.typed import arguments, nearest
 
 @dataclass(frozen=True)
 class Exchange:
-    """One form.
-
-    Attributes:
-        read: `read(path, ...)` returns what is in a file or folder; its other arguments are settings.
-        write: `write(judgement, path, ...)` writes one; nothing writes a run but a run.
-        suffixes: Names that end so are of this form unless another is asked for.
-    """
+    """One form: `read(path, ...)` and `write(judgement, path, ...)`, whose other arguments are settings."""
 
     read: Callable[..., Judgement]
-    write: Callable[..., None] | None = None
-    suffixes: tuple[str, ...] = ()
+    write: Callable[..., None] | None = None  # nothing writes a run but a run
+    suffixes: tuple[str, ...] = ()  # names that end so are of this form unless another is asked for
 
 
 def read_cleanlab(path: Path, labels: Path | None = None, classes: Sequence[str] | None = None) -> Judgement:

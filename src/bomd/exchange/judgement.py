@@ -131,9 +131,7 @@ def from_lists(
     places = {name: place for place, name in enumerate(classes)}
     silence_is_unknown = unknown is None and NO_FINDING in places
     for row, lists in enumerate(rows):
-        spoken = [set(listed) for listed in lists]
-        if silence_is_unknown:
-            spoken = [listed for listed in spoken if listed]
+        spoken = [listed for listed in map(set, lists) if listed or not silence_is_unknown]
         if spoken:
             values[row] = 0
             for listed in spoken:

@@ -33,25 +33,18 @@ KINDS = ("changed", "confirmed", "unresolved")
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the log.
-
-    Attributes:
-        patient: Empty where the table names none.
-        before: The given label as a cell of a table: 0, 1, a probability, or empty for unknown; `after` likewise.
-        when: The last decision of those who judged the image, in UTC.
-        note: What it was: a proposal that was taken, a change of one's own, a confirmation, a split.
-    """
+    """One line of the log."""
 
     kind: str
     image: str
-    patient: str
+    patient: str  # empty where the table names none
     finding: str
-    before: str
+    before: str  # the given label as a cell of a table: 0, 1, a probability, or empty for unknown
     after: str
     who: tuple[str, ...]
-    when: str
+    when: str  # the last of their decisions, in UTC
     evidence: str
-    note: str
+    note: str  # a proposal that was taken, a change of one's own, a confirmation, a split
 
     def cells(self) -> tuple[str, ...]:
         """In the order of `COLUMNS`."""

@@ -48,20 +48,14 @@ _APPEND_ONLY = "CREATE TRIGGER {table}_{verb} BEFORE {verb} ON {table} BEGIN SEL
 
 @dataclass(frozen=True)
 class Event:
-    """One thing a reviewer did.
-
-    Attributes:
-        labels: A value for each class, 1, 0 or None for unknown; None for a skip or an undo.
-        undoes: The number of the event that an undo takes back.
-        number: Its place in the journal; 0 until it is saved.
-    """
+    """One thing a reviewer did."""
 
     reviewer: str
     image: str
     action: str
-    labels: tuple[int | None, ...] | None = None
-    undoes: int | None = None
-    number: int = 0
+    labels: tuple[int | None, ...] | None = None  # 1, 0 or None for unknown, for each class; None for a skip or an undo
+    undoes: int | None = None  # the number of the event that an undo takes back
+    number: int = 0  # its place in the journal; 0 until it is saved
     time: str = ""
 
 

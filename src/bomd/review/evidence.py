@@ -28,26 +28,17 @@ Labels = NDArray[np.int8]
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """A finished run as reviewers see it.
-
-    Attributes:
-        places: (N) row of each image in the store.
-        given: (N, C) 1, 0 or `UNKNOWN`.
-        proposed: (N, C) likewise, by the opinion of the run.
-        votes: (N, C) share of the neighbours that have the class; NaN where there is none.
-        rows: (Q) the images to review.
-        originals: Whether the image files that the record names are shown where they are there.
-    """
+    """A finished run as reviewers see it."""
 
     directory: Path
     record: LabelRecord
     store: Store
-    places: NDArray[np.intp]
-    given: Labels
-    proposed: Labels
-    votes: NDArray[np.float64] | None
-    rows: NDArray[np.intp]
-    originals: bool = True
+    places: NDArray[np.intp]  # (N) row of each image in the store
+    given: Labels  # (N, C) 1, 0 or `UNKNOWN`
+    proposed: Labels  # (N, C) likewise, by the opinion of the run
+    votes: NDArray[np.float64] | None  # (N, C) share of the neighbours that have the class; NaN where there is none
+    rows: NDArray[np.intp]  # (Q) the images to review
+    originals: bool = True  # whether the image files that the record names are shown where they are there
 
     def __len__(self) -> int:
         return len(self.given)

@@ -38,18 +38,13 @@ _LEAST = 1e-6  # no probability is moved from nearer to 0 or 1 than this
 
 @dataclass(frozen=True, eq=False)
 class Learnt:
-    """What one reviewer's decisions have taught so far.
-
-    Attributes:
-        judged: How many images had been judged, by decisions made or taken back (`events`).
-        factor: (N) by which the number of labels expected to be wrong changes; 1 for images that are not queued.
-    """
+    """What one reviewer's decisions have taught so far."""
 
     rates: Rates
-    judged: int
-    events: int
+    judged: int  # images, at the time
+    events: int  # decisions that had been made or taken back
     time: str
-    factor: Floats
+    factor: Floats  # (N) of the number of labels expected to be wrong; 1 for images that are not queued
     teacher: Teacher
     _doubts: dict[int | None, Floats] = field(default_factory=dict)
 

@@ -26,25 +26,18 @@ PRIOR = 2.0  # reviewed neighbours that it takes until they weigh half
 
 @dataclass(frozen=True)
 class Filter:
-    """Which part of the queue is asked for.
+    """Which part of the queue is asked for: images where the proposal adds a label, removes one, does both or neither.
 
-    Attributes:
-        column: Only images where the proposal changes this class, in the way that `kind` asks for.
-        kind: Only images where it adds a label, removes a label, does both or changes nothing. With a class, what is
-            added or removed is that class, "both" means that the image changes both ways and the class is part of
-            it, and "none" that the class stays.
-        text: Only images whose id or patient contains this, in any case.
-        state: Only images that the reviewer has not decided (skipped ones come last), has decided or has skipped.
-        order: By all labels of an image together, or by its most doubtful one, that of `column` if there is one.
-        basis: In the order that the reviewer's decisions lead to, or in that of the run.
+    With a class, what is added or removed is that class, "both" means that the image changes both ways and the class is
+    part of it, and "none" that the class stays.
     """
 
     column: int | None = None
     kind: str = "any"
-    text: str = ""
-    state: str = "open"
-    order: str = "image"
-    basis: str = "decisions"
+    text: str = ""  # that the id or patient contains, in any case
+    state: str = "open"  # or what the reviewer has decided or skipped; skipped ones are open, too, and come last
+    order: str = "image"  # all labels of an image together, or its most doubtful one, that of `column` if there is one
+    basis: str = "decisions"  # the order that the reviewer's decisions lead to, or that of the run
 
 
 class Queue:
