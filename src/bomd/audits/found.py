@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -17,7 +18,7 @@ from bomd.data.images import fit_square
 from bomd.data.store import Store
 from bomd.experiments.records import LabelRecord, store_of
 from bomd.runs import Run
-from bomd.tables import Flags, Floats, LabelTable, Opinion, Text
+from bomd.tables import Flags, LabelTable, Opinion
 
 FACTS, TABLE, LONG, PAGE = "audit.json", "labels_clean.csv", "doubtful_labels.csv", "report.html"
 LEAST = 0.2  # probability of being wrong below which a label is not listed
@@ -91,12 +92,9 @@ class Audit:
 
 
 def doubtful_labels(record: LabelRecord) -> pd.DataFrame:
-    """Labels of findings by falling probability of being wrong; "No Finding" follows from them.
+    """One row per label of a finding, by falling probability of being wrong; "No Finding" follows from them.
 
-    Returns:
-        One row per label: image, patient (where patients are known), class, given and proposed label, the probability
-        that the given one is wrong, and the places of label and image in their orders. Where an image has one label,
-        one row at most, with the class that is proposed.
+    Patients have a column where they are known. An image with one label has one row at most, and what is proposed.
     """
     opinion, given = record.opinion, record.given
     findings = np.arange(len(given.classes)) if given.exclusive else given.findings
@@ -141,14 +139,12 @@ class Suspects:
 
 def lines(audit: Audit, count: int) -> list[str]:
     """One line for each of the most suspect images: id, given labels, and what is proposed or else doubtful."""
-    record, opinion = audit.record, audit.record.opinion
     found = []
-    for row in np.argsort(opinion.rank)[:count]:
-        given = _short(positive(record.given, record.given.values[row]))
-        proposed = _short(positive(record.given, opinion.proposed[row]))
-        doubts = _doubtful(record, row, opinion.wrong[row])
-        proposal = f"{given} -> {proposed}" if given != proposed else f"{given} ({doubts or 'no doubtful label'})"
-        found.append(f"{opinion.rank[row]:>4}  {_short(str(record.given.ids[row]))}: {proposal}")
+    for row, given, proposed, doubts in _suspects(audit.record, count):
+        before, after = _short(given), _short(proposed)
+        proposal = f"{before} -> {after}" if before != after else f"{before} ({doubts or 'no doubtful label'})"
+        name = _short(str(audit.record.given.ids[row]))
+        found.append(f"{audit.record.opinion.rank[row]:>4}  {name}: {proposal}")
     return found
 
 
@@ -166,45 +162,33 @@ def headline(audit: Audit) -> str:
 
 def page(audit: Audit, count: int) -> str:
     """A table of pictures with given and proposed labels, as HTML; ids and class names are escaped."""
-    record, opinion = audit.record, audit.record.opinion
-    order = np.argsort(opinion.rank)[:count]
-    pictures = _pictures(audit, record.given.ids[order])
-    body = ""
-    for row, picture in zip(order, pictures, strict=True):
-        given, proposed = (positive(record.given, labels[row]) for labels in (record.given.values, opinion.proposed))
-        body += (
-            f"<tr><td>{opinion.rank[row]}</td>"
-            f'<td><img alt="" width="{THUMBNAIL}" height="{THUMBNAIL}" src="data:image/png;base64,{picture}"></td>'
-            f"<td>{escape(str(record.given.ids[row]))}</td><td>{escape(given)}</td><td>{escape(proposed)}</td>"
-            f"<td>{escape(_doubtful(record, row, opinion.wrong[row]))}</td></tr>"
-        )
+    record, store, body = audit.record, audit.store(), ""
+    for row, *words in _suspects(record, count):
+        (place,) = store.rows(record.given.ids[[row]])
+        pixels, stream = fit_square(np.asarray(store.images[place]), min(THUMBNAIL, store.size)), io.BytesIO()
+        Image.fromarray(pixels).save(stream, format="png")
+        source = f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"
+        picture = f'<img alt="" width="{THUMBNAIL}" height="{THUMBNAIL}" src="{source}">'
+        cells = [str(record.opinion.rank[row]), picture, *map(escape, (str(record.given.ids[row]), *words))]
+        body += f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
     heads = "".join(f"<th>{name}</th>" for name in ("rank", "image", "id", "given", "proposed", "most doubtful"))
     return (
-        f"<div><p><b>{escape(headline(audit))}</b> {escape(' '.join(opinion.reasons))} The most suspect:</p>"
+        f"<div><p><b>{escape(headline(audit))}</b> {escape(' '.join(record.opinion.reasons))} The most suspect:</p>"
         f'<table style="text-align:left"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
         f"<p>All of them: <code>{escape(str(audit.directory))}</code></p></div>"
     )
 
 
-def _doubtful(record: LabelRecord, row: int, wrong: Floats) -> str:
-    """The labels of an image that are most probably wrong, at most three, and which way."""
-    doubts = []
-    for column in np.argsort(-np.nan_to_num(wrong, nan=-1))[:3]:
-        way = "has" if record.given.values[row, column] >= 0.5 else "lacks"
-        if wrong[column] >= 0.2:
-            doubts.append(f"{way} {record.given.classes[column]} ({wrong[column]:.2f})")
-    return ", ".join(doubts)
-
-
-def _pictures(audit: Audit, ids: Text) -> list[str]:
-    store = audit.store()
-    found = []
-    for row in store.rows(ids):
-        stream = io.BytesIO()
-        pixels = fit_square(np.asarray(store.images[row]), min(THUMBNAIL, store.size))
-        Image.fromarray(pixels).save(stream, format="png")
-        found.append(base64.b64encode(stream.getvalue()).decode("ascii"))
-    return found
+def _suspects(record: LabelRecord, count: int) -> Iterator[tuple[int, str, str, str]]:
+    """Rows of the most suspect images, with given and proposed labels and the most doubtful, up to three, in words."""
+    given, opinion = record.given, record.opinion
+    for row in np.argsort(opinion.rank)[:count].tolist():
+        wrong, doubts = opinion.wrong[row], []
+        for column in np.argsort(-np.nan_to_num(wrong, nan=-1))[:3]:
+            way = "has" if given.values[row, column] >= 0.5 else "lacks"
+            if wrong[column] >= LEAST:
+                doubts.append(f"{way} {given.classes[column]} ({wrong[column]:.2f})")
+        yield row, positive(given, given.values[row]), positive(given, opinion.proposed[row]), ", ".join(doubts)
 
 
 def _short(text: str) -> str:

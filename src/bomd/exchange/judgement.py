@@ -25,20 +25,13 @@ Lists = Sequence[Sequence[Iterable[str]]]  # for each image the classes that eac
 
 @dataclass(frozen=True, eq=False)
 class Doubts:
-    """How far given labels are doubted.
-
-    Attributes:
-        flagged: (N) images worth a look.
-        expected: (N) how many labels are expected to be wrong; NaN where unknown.
-        wrong: (N, C) probability that the given label is wrong; NaN where unknown.
-        rank: (N) place in the order of review, from 1, where a run says so.
-    """
+    """How far given labels are doubted."""
 
     ids: Text
-    flagged: NDArray[np.bool_]
-    expected: Floats
-    wrong: Floats
-    rank: NDArray[np.int64] | None = None
+    flagged: NDArray[np.bool_]  # (N) images worth a look
+    expected: Floats  # (N) how many labels are expected to be wrong; NaN where unknown
+    wrong: Floats  # (N, C) probability that the given label is wrong; NaN where unknown
+    rank: NDArray[np.int64] | None = None  # (N) place in the order of review, from 1, where a run says so
 
     @property
     def places(self) -> NDArray[np.int64]:
@@ -48,15 +41,10 @@ class Doubts:
 
 @dataclass(frozen=True, eq=False)
 class Judgement:
-    """Labels with an opinion about them; the opinion never takes the place of what was given.
-
-    Attributes:
-        proposed: Better ones, of the same images and classes: by a run, or by people who looked.
-        doubts: Which images and labels look wrong.
-    """
+    """Labels with an opinion about them; the opinion never takes the place of what was given."""
 
     given: LabelTable
-    proposed: LabelTable | None = None
+    proposed: LabelTable | None = None  # better ones, of the same images and classes: by a run, or by people who looked
     doubts: Doubts | None = None
 
     def __post_init__(self) -> None:
@@ -88,9 +76,8 @@ def read_run(path: Path) -> Judgement:
     opinion = record.opinion
     order = np.argsort(opinion.rank)  # so that rows are in the order of review in every form
     given = record.given.take(order)
-    doubts = Doubts(
-        given.ids, record.flagged[order], opinion.expected[order], opinion.wrong[order], opinion.rank[order]
-    )
+    flagged, expected, wrong = record.flagged[order], opinion.expected[order], opinion.wrong[order]
+    doubts = Doubts(given.ids, flagged, expected, wrong, opinion.rank[order])
     return Judgement(given, given.replace(opinion.proposed[order]), doubts)
 
 
@@ -158,12 +145,9 @@ def amounts(values: Sequence[Any], most: float = 1) -> Floats:
 def to_rows(judgement: Judgement) -> list[dict[str, Any]]:
     """One object per image, the shape that tasks, tags, samples and lines of other tools have in common.
 
-        id, patient              text
-        given, proposed          the value of every class by its name, null where unknown
-        flag, expected, wrong    whether the image is worth a look, how many of its labels are expected to be wrong, and
-                                 the probability of each
-
-    What the judgement does not have is left out.
+    id, patient              text
+    given, proposed          the value of every class by its name, null where unknown
+    flag, expected, wrong    as `Doubts` has them; like all others, only if the judgement does
     """
     given, proposed, doubts = judgement.given, judgement.proposed, judgement.doubts
     rows = []

@@ -18,7 +18,7 @@ from bomd.data.store import Store
 from bomd.errors import InputError
 from bomd.experiments.records import LabelRecord, load_record, patients_of, store_of
 from bomd.runs import run_of_audit
-from bomd.tables import Text
+from bomd.tables import LabelTable, Text
 
 UNKNOWN = -1  # a label that nobody has given
 SHOWN_NEIGHBOURS = 10
@@ -68,11 +68,6 @@ class Evidence:
         bits = falling.view(np.int32).astype(np.int64) + N  # of floats from 0 on, these grow with them
         strict = np.minimum.accumulate(bits + np.arange(N)) - np.arange(N)
         return np.asarray(strict.astype(np.int32).view(np.float32)[rank - 1])
-
-    def most_doubtful(self, wrong: NDArray[np.float32], column: int | None) -> NDArray[np.float32]:
-        """(R) of (R, C) probabilities of being wrong, the largest of a finding, or that of one class."""
-        columns = self.record.given.findings if column is None else [column]
-        return np.asarray(np.nan_to_num(wrong[:, columns]).max(axis=1, initial=0))
 
     def packed(self, row: int) -> Pixels:
         """(size, size) the packed picture, which networks have seen."""
@@ -156,6 +151,12 @@ def open_evidence(directory: Path, *, originals: bool | None = None) -> Evidence
         raise InputError(f"Nothing to review in {directory}: no image is flagged and no label is to change.")
     places = store.rows(record.given.ids)
     return Evidence(directory, record, store, places, given, proposed, votes, rows, originals is not False)
+
+
+def most_doubtful(wrong: NDArray[np.float32], given: LabelTable, column: int | None) -> NDArray[np.float32]:
+    """(R) of (R, C) probabilities of being wrong, the largest of a finding, or that of one class."""
+    columns = given.findings if column is None else [column]
+    return np.asarray(np.nan_to_num(wrong[:, columns]).max(axis=1, initial=0))
 
 
 def votes_of(record: LabelRecord) -> NDArray[np.float64] | None:

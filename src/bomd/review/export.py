@@ -26,20 +26,13 @@ PLACES = ("id", "patient")  # columns of a table that no user gave, before those
 
 @dataclass(frozen=True, eq=False)
 class Reviewed:
-    """Labels after a review.
+    """Labels after a review."""
 
-    Attributes:
-        labels: Decided where somebody decided, given elsewhere; `confirmed` says where people decided.
-        reviewers: (N) how many people judged the image.
-        split: (N, C) labels on which they were evenly split; those are as given.
-        names: Who judged an image, and when last, by row.
-    """
-
-    labels: LabelTable
+    labels: LabelTable  # decided where somebody decided, given elsewhere; `confirmed` says where people decided
     given: LabelTable
-    reviewers: NDArray[np.int64]
-    split: NDArray[np.bool_]
-    names: Mapping[int, tuple[tuple[str, ...], str]]
+    reviewers: NDArray[np.int64]  # (N) how many people judged the image
+    split: NDArray[np.bool_]  # (N, C) labels on which they were evenly split; those are as given
+    names: Mapping[int, tuple[tuple[str, ...], str]]  # who judged an image, and when last, by row
 
 
 def reviewed_labels(run: Path) -> LabelTable:

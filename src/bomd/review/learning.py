@@ -27,7 +27,7 @@ from bomd.errors import InputError
 from bomd.experiments.records import LabelRecord, load_record
 from bomd.files import write_text
 from bomd.review.decisions import Event
-from bomd.review.evidence import Evidence
+from bomd.review.evidence import Evidence, most_doubtful
 from bomd.review.export import Reviewed
 from bomd.tables import Floats
 
@@ -56,7 +56,8 @@ class Learnt:
         """(Q) probability that the most doubtful finding of a queued image is wrong, or that of one class."""
         if column not in self._doubts:
             evidence = self.teacher.evidence
-            self._doubts[column] = evidence.most_doubtful(self.teacher.wrong(evidence.rows, self.rates), column)
+            wrong = self.teacher.wrong(evidence.rows, self.rates)
+            self._doubts[column] = most_doubtful(wrong, evidence.record.given, column)
         return self._doubts[column]
 
 

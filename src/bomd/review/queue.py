@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bomd.errors import InputError
 from bomd.review.decisions import ACTIONS, JUDGEMENTS, Event
-from bomd.review.evidence import UNKNOWN, Evidence, Labels
+from bomd.review.evidence import UNKNOWN, Evidence, Labels, most_doubtful
 from bomd.review.learning import EVERY, FIRST, Learnt
 
 KINDS = ("any", "added", "removed", "both", "none")
@@ -62,7 +62,8 @@ class Queue:
 
     def _doubts(self, column: int | None) -> NDArray[np.float32]:
         """(Q) probability that the most doubtful label of an image is wrong, or that of one class."""
-        return self.evidence.most_doubtful(self.evidence.record.opinion.wrong[self.rows], column)
+        record = self.evidence.record
+        return most_doubtful(record.opinion.wrong[self.rows], record.given, column)
 
     def _matching(self, column: int | None, kind: str, text: str) -> NDArray[np.bool_]:
         """(N) rows that a filter lets through, whatever has been decided."""
