@@ -111,8 +111,7 @@ def _clean_table(given: Given, found: Audit) -> Iterator[str]:
     """The given table with the columns of the audit; rows that were left out have blanks there."""
     record, headings = found.record, names(found.record.given.classes, found.record.given.exclusive)
     judged = {name: row for row, name in enumerate(record.given.ids.tolist())}
-    rows = [judged.get(name) for name in given.labels.ids.tolist()]
-    row_of = dict(zip(given.rows, rows, strict=True))
+    row_of = {place: judged.get(name) for place, name in zip(given.rows, given.labels.ids.tolist(), strict=True)}
     places = (row_of.get(place) for place in range(len(given.records.rows)))
     return given.records.beside(headings, cells(record, places))
 

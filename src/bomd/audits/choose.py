@@ -94,8 +94,6 @@ def choose(
 
     Args:
         largest: Side of the original images in pixels; larger ones than that show nothing more.
-        minutes: How long training may take; by default 10 on a CPU and 30 on a GPU.
-        size: Side of the images in pixels, instead of a choice.
         measure: Seconds that training takes for one image with this network at this size; by default a few steps
             are timed, and then with how many threads they are done soonest.
         device: "cpu" or "cuda"; by default what there is.
@@ -161,7 +159,7 @@ def time_a_step(backbone: str, size: int) -> float:
     step, device = _training(backbone, size)
     clock = time.perf_counter if device.type == "cuda" else time.process_time
     with _threads(1) if device.type == "cpu" else nullcontext():
-        fastest = min(_duration(step, clock) for _ in range(_STEPS))  # the first warms up, and any may be held up
+        fastest = min(duration(step, clock) for _ in range(_STEPS))  # the first warms up, and any may be held up
     if device.type == "cpu":
         fastest /= threads.cores() ** _GAIN
     return float(_GRID ** round(math.log(fastest / _BATCH, _GRID)))
@@ -177,7 +175,7 @@ def fastest_threads(backbone: str, size: int) -> int:
     for _ in range(_STEPS):
         for count in counts:  # in turn, so that what other programs do meets all alike
             with _threads(count):
-                spent[count] += _duration(step, time.perf_counter)
+                spent[count] += duration(step)
         least = min(spent[count] for count in counts)  # of those still timed: the clocks of the others have stopped
         counts = [count for count in counts if spent[count] <= 3 * least]  # spinning can take seconds
     return min(counts, key=lambda count: spent[count])
@@ -231,7 +229,8 @@ def _training(backbone: str, size: int) -> tuple[Callable[[], None], torch.devic
     return step, fabric.device
 
 
-def _duration(step: Callable[[], None], clock: Callable[[], float]) -> float:
+def duration(step: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Seconds that a step takes by a clock."""
     began = clock()
     step()
     return clock() - began

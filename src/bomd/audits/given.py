@@ -20,8 +20,6 @@ from bomd.errors import InputError
 from bomd.progress import say
 from bomd.tables import NO_FINDING, LabelTable
 
-_ID, _PATIENT = "id", "patient"
-
 
 @dataclass(frozen=True, eq=False)
 class Given:
@@ -51,8 +49,10 @@ def read_given(
     if isinstance(table, LabelTable):
         if images is None and table.paths is not None and len(table):
             images = os.path.commonpath([str(Path(str(path)).absolute().parent) for path in table.paths])
-        columns = {"id_column": _ID, "patient_column": _PATIENT, "classes": list(table.classes)} | columns
-        table = _as_frame(table)
+        columns = {"id_column": "id", "patient_column": "patient", "classes": list(table.classes)} | columns
+        values = [["" if np.isnan(value) else f"{value:g}" for value in column] for column in table.values.T]
+        named_by = {"id": table.ids.tolist(), "patient": table.groups.tolist()}
+        table = pd.DataFrame(named_by | dict(zip(table.classes, values, strict=True)))
     if isinstance(table, pd.DataFrame):
         if images is None:
             raise InputError("A table in memory does not say where its images are: pass images, a folder.")
@@ -96,9 +96,3 @@ def read_given(
         labels = replace(labels, confirmed=confirmed.select(labels.ids).confirmed)
     repeated = len(ids) - len(first)
     return Given(name, records, labels, tuple(there), layout.images.folder, missing, layout, repeated, details)
-
-
-def _as_frame(labels: LabelTable) -> pd.DataFrame:
-    values = [["" if np.isnan(value) else f"{value:g}" for value in column] for column in labels.values.T]
-    columns = {_ID: labels.ids.tolist(), _PATIENT: labels.groups.tolist()}
-    return pd.DataFrame(columns | dict(zip(labels.classes, values, strict=True)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -164,8 +165,6 @@ def _largest(labels: LabelTable) -> int:
     """Side of the largest of a few images."""
     sides = []
     for path in labels.paths[:: max(1, len(labels) // 5)] if labels.paths is not None else []:
-        try:
+        with suppress(InputError):  # unreadable images are listed when all are packed
             sides.append(max(read_image(Path(str(path))).shape))
-        except InputError:
-            continue  # unreadable images are listed when all are packed
     return max(sides, default=PICTURES)

@@ -55,7 +55,6 @@ def convert(
     """Read one form and write another.
 
     Args:
-        source: A file or folder.
         target: The file to write, or for FiftyOne the folder.
         read_as: A key of `EXCHANGES`, as `write_as`; by default a folder is a run unless FiftyOne has written it, and
             a file what its suffix says.

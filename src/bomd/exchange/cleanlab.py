@@ -152,7 +152,15 @@ def write(judgement: Judgement, path: Path) -> None:
 
 def read(path: Path, given: LabelTable | None = None, classes: Sequence[str] | None = None) -> Judgement:
     """Read an issues table that was saved as CSV; labels or names of classes are for one that does not hold them."""
-    frame = _read_frame(path)
+    frame = read_cells(path)
+    if ISSUE not in frame:
+        raise InputError(f"{path} is no issues table of cleanlab: it has no column {ISSUE!r}.")
+    if "id" in frame:
+        frame = frame.set_index("id")
+    elif str(frame.columns[0]).startswith("Unnamed"):  # as pandas writes positions
+        frame = frame.set_index(frame.columns[0])
+        if all(str(name).isdecimal() and len(str(name)) < 10 for name in frame.index):
+            frame.index = frame.index.astype(np.int64)
     if given is not None:
         return Judgement(given, None, doubts(frame, given))
     if classes is None and CLASSES in frame:
@@ -165,20 +173,6 @@ def read(path: Path, given: LabelTable | None = None, classes: Sequence[str] | N
     if classes is None:
         raise InputError(f"{path} numbers the classes: {folder.CLASSES}.")
     return from_frame(frame, classes)
-
-
-def _read_frame(path: Path) -> pd.DataFrame:
-    """The table with its rows named by id, or by the position that pandas wrote into a column without a name."""
-    frame = read_cells(path)
-    if ISSUE not in frame:
-        raise InputError(f"{path} is no issues table of cleanlab: it has no column {ISSUE!r}.")
-    if "id" in frame:
-        return frame.set_index("id")
-    if str(frame.columns[0]).startswith("Unnamed"):
-        frame = frame.set_index(frame.columns[0])
-        if all(str(name).isdecimal() and len(str(name)) < 10 for name in frame.index):
-            frame.index = pd.Index([int(name) for name in frame.index])
-    return frame
 
 
 def _by_position(issues: pd.DataFrame) -> bool:

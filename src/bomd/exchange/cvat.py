@@ -16,9 +16,8 @@ from xml.etree.ElementTree import Element
 from bomd.audits.columns import chosen
 from bomd.errors import InputError
 from bomd.exchange.documents import checked, element, read_xml, short, write_xml
-from bomd.exchange.judgement import Judgement, from_rows, names_below, to_rows
+from bomd.exchange.judgement import Judgement, from_rows, image_names, to_rows
 from bomd.files import write_json
-from bomd.tables import LabelTable
 
 NOTE = "bomd"  # the tag that carries what CVAT has no place for
 ATTRIBUTES = ("given", "flag", "expected", "wrong", "id")
@@ -50,7 +49,12 @@ def write(judgement: Judgement, path: Path, root: Path | None = None) -> None:
             item = element(attributes, "attribute")
             for key, value in attribute.items():
                 element(item, key, "\n".join(value) if isinstance(value, list) else str(value))
-    for row, (name, cells) in enumerate(zip(_image_names(given, root), to_rows(judgement), strict=True)):
+    names = image_names(given, root, "the folder that was uploaded")
+    if root is None and given.paths is not None:
+        names = [Path(name).name for name in names]
+        if len(set(names)) < len(names):
+            raise InputError("Several images have the same file name: pass root, the folder that was uploaded to CVAT.")
+    for row, (name, cells) in enumerate(zip(names, to_rows(judgement), strict=True)):
         image = element(document, "image", id=str(row), name=name)
         for present in chosen(best, best.values[row]):
             element(image, "tag", label=present, source="auto")
@@ -83,18 +87,6 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
     lists = [[[name for name in row if name != NOTE]] for row in tags]
     rows = [{"id": name, **(note if own else {})} for name, note in zip(names, notes, strict=True)]
     return from_rows(rows, known, str(path), listed=lists, decided=lists)
-
-
-def _image_names(given: LabelTable, root: Path | None) -> list[str]:
-    if given.paths is None:
-        return [str(name) for name in given.ids]
-    paths = [Path(str(path)) for path in given.paths]
-    if root is None:
-        names = [path.name for path in paths]
-        if len(set(names)) < len(names):
-            raise InputError("Several images have the same file name: pass root, the folder that was uploaded to CVAT.")
-        return names
-    return names_below(root, paths, "the folder that was uploaded")
 
 
 def _text(value: Any) -> str:

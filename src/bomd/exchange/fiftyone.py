@@ -6,8 +6,7 @@ can be made and read without it:
     image_id, patient        text
     given, proposed          Classifications; the confidence is the value of a label below 1
     unknown                  classes that are not labelled
-    flag, expected           whether it is worth a look, and how many labels are expected to be wrong
-    rank                     place in the order of review, from 1
+    flag, expected, rank     as `bomd.exchange.judgement.Doubts` has them
     wrong                    Classifications, one for each label that was judged: the confidence is the probability that
                              the given label is wrong, and `given` whether the class was given
     predicted                Classifications of the classes proposed at 0.5 or more, with the logits of all, which is

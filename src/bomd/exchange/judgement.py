@@ -223,6 +223,14 @@ def parts_of(record: Mapping[str, Any], where: str) -> dict[str, dict[str, Any]]
     return parts
 
 
+def image_names(given: LabelTable, root: Path | None, purpose: str) -> list[str]:
+    """Files as they are called from a folder, or by their whole paths; ids where images are not files."""
+    if given.paths is None:
+        return [str(name) for name in given.ids]
+    paths = [Path(str(path)) for path in given.paths]
+    return [path.as_posix() for path in paths] if root is None else names_below(root, paths, purpose)
+
+
 def names_below(root: Path, paths: Iterable[Any], purpose: str) -> list[str]:
     """Files as they are called from a folder; the purpose says in an error what the folder is there for."""
     try:

@@ -19,7 +19,7 @@ import numpy as np
 from bomd.audits.columns import chosen
 from bomd.errors import InputError
 from bomd.exchange.documents import checked, element, field, listed, read_json, write_xml
-from bomd.exchange.judgement import Judgement, from_rows, names_below, parts_of, soundness, to_rows
+from bomd.exchange.judgement import Judgement, from_rows, image_names, parts_of, soundness, to_rows
 from bomd.files import write_json
 from bomd.tables import LabelTable
 
@@ -43,7 +43,8 @@ def write(judgement: Judgement, path: Path, root: Path | None = None, address: s
     choices = element(set_up, "Choices", name=CONTROL, toName=PICTURE, choice=several)
     for name in given.classes:
         element(choices, "Choice", value=name)
-    whole = zip(to_rows(judgement), _places(given, root), strict=True)
+    places = image_names(given, root, "from where images are served; pass another root")
+    whole = zip(to_rows(judgement), places, strict=True)
     tasks = [_task(judgement, row, cells, address + quote(place)) for row, (cells, place) in enumerate(whole)]
     write_json(path, tasks)
     write_xml(path.with_suffix(".xml"), set_up)
@@ -86,15 +87,6 @@ def _task(judgement: Judgement, row: int, cells: dict[str, Any], place: str) -> 
 def _result(labels: LabelTable, row: int) -> list[dict[str, Any]]:
     value = {"choices": chosen(labels, labels.values[row])}
     return [{"from_name": CONTROL, "to_name": PICTURE, "type": "choices", "value": value}] if value["choices"] else []
-
-
-def _places(given: LabelTable, root: Path | None) -> list[str]:
-    """The paths of images below the root, or their ids where images are not files."""
-    if given.paths is None:
-        return [str(name) for name in given.ids]
-    if root is None:
-        return [Path(str(path)).as_posix() for path in given.paths]
-    return names_below(root, given.paths, "from where images are served; pass another root")
 
 
 def _id_of(data: dict[str, Any], where: str) -> str:

@@ -3,8 +3,7 @@
     id, path, patient, view, origin    what is known about the image
     Mass, Edema, ...                   given labels; blank where unknown
     proposed: Mass, ...                proposed labels
-    flag, expected, wrong: Mass, ...   whether it is worth a look, how many labels are expected to be wrong, and the
-                                       probability that each given one is
+    flag, expected, wrong: Mass, ...   as `bomd.exchange.judgement.Doubts` has them
 
 A file without proposals and doubts is an ordinary label file, as the dataset `folder` reads it.
 """
@@ -39,7 +38,6 @@ EXTRAS = {"path": "paths", "patient": "patients", "view": "views", "origin": "or
 NAMES = ("id", "image", "image_id", "file_name", "filename", "file", "Image Index")  # of the id column, likeliest first
 
 KEY = b"bomd"  # where the names of the classes stand in a Parquet file's own description
-_TRUE, _FALSE = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no")
 
 
 def write(judgement: Judgement, path: Path, keep: Literal["all", "given", "proposed"] = "all") -> None:
@@ -148,24 +146,26 @@ def _texts(frame: pd.DataFrame, column: str) -> Text:
 
 def _numbers(frame: pd.DataFrame, column: str, where: str) -> Floats:
     """(N) numbers of one column; a blank is NaN, and anything else an error that says where."""
-    cells = frame[column]
-    values, no_number = numbers_of(cells)
+    values, no_number = numbers_of(frame[column])
     wrong = no_number | np.isinf(values)
     if wrong.any():
-        row = int(np.argmax(wrong))
         hint = f"if it is not a class, {folder.CLASSES}, or the folder of the images (--set images=DIR)"
-        place = f"{short(str(cells.iloc[row]))} in column {column!r}, row {row + 1}"
-        raise InputError(f"{where}: {place} is no label; {hint}.")
+        raise InputError(f"{where}: {_first(frame[column], wrong)} is no label; {hint}.")
     return values
 
 
 def truths(cells: pd.Series[Any], where: str) -> NDArray[np.bool_]:
     """(N) what a column of yes and no says."""
-    words = [str(cell).strip().lower() for cell in cells]
-    for row, word in enumerate(words, 1):
-        if word not in (*_TRUE, *_FALSE):
-            raise InputError(f"{where}: {short(word)} in column {cells.name!r}, row {row} is neither true nor false.")
-    return np.asarray([word in _TRUE for word in words], dtype=np.bool_)
+    values, _ = numbers_of(cells)
+    unclear = ~np.isin(values, (0, 1))
+    if unclear.any():
+        raise InputError(f"{where}: {_first(cells, unclear)} is neither true nor false.")
+    return np.asarray(values == 1)
+
+
+def _first(cells: pd.Series[Any], wrong: NDArray[np.bool_]) -> str:
+    row = int(np.argmax(wrong))
+    return f"{short(str(cells.iloc[row]))} in column {cells.name!r}, row {row + 1}"
 
 
 def write_parquet(judgement: Judgement, path: Path) -> None:

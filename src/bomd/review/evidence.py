@@ -129,11 +129,7 @@ def only_run(place: Path) -> Path:
 
 
 def open_evidence(directory: Path, *, originals: bool | None = None) -> Evidence:
-    """Open a finished run with something to review in it.
-
-    Args:
-        originals: Show the image files that the record names, not the packed images; by default where there are such.
-    """
+    """Open a finished run; by default original files, not packed images, are shown where the record names some."""
     if not (directory / "labels.npz").is_file():
         raise InputError(f"No run to review in {directory}: expected a run directory with labels.npz.")
     record = load_record(directory)

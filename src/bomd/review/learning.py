@@ -77,8 +77,13 @@ class Teacher:
         probabilities, rates = self._judged_by
         found = rates_from_decisions(probabilities[rows], self.evidence.record.given.values[rows], said, rates)
         learnt = Rates(*found, rates.affected, rates.gain)
+        record, queued = self.evidence.record, self.evidence.rows
+        before, after = (
+            np.nansum(wrong[:, record.given.findings].astype(np.float64), axis=1) + _LEAST
+            for wrong in (record.opinion.wrong[queued], self.wrong(queued, learnt))
+        )
         factor = np.ones(len(self.evidence), np.float32)
-        factor[self.evidence.rows] = self._factor(learnt)
+        factor[queued] = after / before
         return Learnt(learnt, len(rows), events, datetime.now(UTC).isoformat(timespec="seconds"), factor, self)
 
     @property
@@ -93,17 +98,9 @@ class Teacher:
         the run's opinion comes from the same scores and rates, this is the posterior with the new rates itself.
         """
         own = self.evidence.record.opinion.wrong[rows]
-        moved = sigmoid(_odds(own) + _odds(self._posterior(rows, rates)) - _odds(self._before(rows)))
+        before = self._queue_before if rows is self.evidence.rows else self._posterior(rows, self.rates)
+        moved = sigmoid(_odds(own) + _odds(self._posterior(rows, rates)) - _odds(before))
         return np.where(own > 0, moved, own).astype(np.float32)  # NaN stays, and so does what people confirmed
-
-    def _factor(self, rates: Rates) -> Doubles:
-        record, rows = self.evidence.record, self.evidence.rows
-        findings = record.given.findings
-        before, after = (
-            np.nansum(wrong[:, findings].astype(np.float64), axis=1) + _LEAST
-            for wrong in (record.opinion.wrong[rows], self.wrong(rows, rates))
-        )
-        return np.asarray(after / before)
 
     @functools.cached_property
     def _judged_by(self) -> tuple[Doubles, Rates]:
@@ -112,9 +109,6 @@ class Teacher:
     @functools.cached_property
     def _queue_before(self) -> Floats:
         return self._posterior(self.evidence.rows, self.rates)
-
-    def _before(self, rows: NDArray[np.intp]) -> Floats:
-        return self._queue_before if rows is self.evidence.rows else self._posterior(rows, self.rates)
 
     def _posterior(self, rows: NDArray[np.intp], rates: Rates) -> Floats:
         """(R, C) probability that given labels are wrong; that of "No Finding" follows from the others."""

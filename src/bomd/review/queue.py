@@ -142,8 +142,8 @@ class Desk:
         findings = evidence.record.given.findings
         lines = []
         for column in findings.tolist():
-            line = {"name": evidence.classes[column], "asked": int(self.asked[column])}
-            line["accepted"] = int(self.accepted[column])
+            asked, accepted = int(self.asked[column]), int(self.accepted[column])
+            line: dict[str, Any] = {"name": evidence.classes[column], "asked": asked, "accepted": accepted}
             if learnt is not None:
                 for name in ("false_alarm", "miss"):
                     both = (getattr(rates, name)[column] for rates in (learnt.teacher.rates, learnt.rates))

@@ -128,15 +128,10 @@ class Pages:
         start = whole(query.get("start", "0"), "start", 10**9)
         count = whole(query.get("count", "50"), "count", LONGEST_PAGE)
         waiting = found[desk.state[found] == OPEN]
-        return as_json(
-            {
-                "total": len(found),
-                "start": start,
-                "items": [desk.item(row, wanted.basis) for row in found[start : start + count]],
-                "next": int(waiting[0]) if len(waiting) else None,
-                "progress": desk.progress(),
-            }
-        )
+        items = [desk.item(row, wanted.basis) for row in found[start : start + count]]
+        upcoming = int(waiting[0]) if len(waiting) else None
+        part = {"total": len(found), "start": start, "items": items, "next": upcoming}
+        return as_json({**part, "progress": desk.progress()})
 
     async def image(self, request: Request) -> Response:
         """The evidence on one image, and what the reviewer decided about it."""
