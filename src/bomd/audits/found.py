@@ -101,8 +101,7 @@ def doubtful_labels(record: LabelRecord) -> pd.DataFrame:
     wrong = np.nan_to_num(opinion.wrong[:, findings], nan=-1.0)
     if given.exclusive:  # where one class is wrong another is missing, so that the given one stands for both
         wrong[given.values < 0.5] = -1
-    order = np.argsort(-wrong, axis=None, kind="stable")
-    order = order[: min(MOST, int((wrong >= LEAST).sum()))]
+    order = np.argsort(-wrong, axis=None, kind="stable")[: min(MOST, int((wrong >= LEAST).sum()))]
     rows, columns = np.unravel_index(order, wrong.shape)
     places = findings[columns]
     table = pd.DataFrame(

@@ -59,9 +59,9 @@ def write(judgement: Judgement, path: Path, root: Path | None = None) -> None:
         for present in chosen(best, best.values[row]):
             element(image, "tag", label=present, source="auto")
         note = element(image, "tag", label=NOTE, source="auto")
-        for key in ATTRIBUTES:
-            if key in cells:
-                element(note, "attribute", _text(cells[key]), name=key)
+        for key in (key for key in ATTRIBUTES if key in cells):
+            text = cells[key] if isinstance(cells[key], str) else json.dumps(cells[key])
+            element(note, "attribute", "" if cells[key] is None else text, name=key)
     write_xml(path, document)
     write_json(path.with_suffix(".labels.json"), specified)
 
@@ -87,10 +87,6 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
     lists = [[[name for name in row if name != NOTE]] for row in tags]
     rows = [{"id": name, **(note if own else {})} for name, note in zip(names, notes, strict=True)]
     return from_rows(rows, known, str(path), listed=lists, decided=lists)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else json.dumps(value)
 
 
 def _task_labels(classes: Sequence[str]) -> list[dict[str, Any]]:

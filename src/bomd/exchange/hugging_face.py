@@ -72,10 +72,8 @@ def read(path: Path) -> Judgement:
 
 def _columns(judgement: Judgement) -> dict[str, list[Any]]:
     given, proposed, doubts = judgement.given, judgement.proposed, judgement.doubts
-    columns: dict[str, list[Any]] = {"id": given.ids.tolist()}
-    for name, column in (("path", given.paths), ("patient", given.patients)):
-        if column is not None:
-            columns[name] = column.tolist()
+    names = {"id": given.ids, "path": given.paths, "patient": given.patients}
+    columns: dict[str, list[Any]] = {name: texts.tolist() for name, texts in names.items() if texts is not None}
     columns["labels"] = [np.flatnonzero(row).tolist() for row in given.values >= 0.5]
     columns["given"] = [[number(value) for value in row] for row in given.values]
     if proposed is not None:

@@ -83,9 +83,7 @@ def read_run(path: Path) -> Judgement:
 
 def number(value: Any) -> Cell:
     """A value as JSON holds it: the shortest number that is the same in 32 bits, None for NaN."""
-    if np.isnan(value):
-        return None
-    return int(value) if value in (0, 1) else float(str(np.float32(value)))
+    return None if np.isnan(value) else int(value) if value in (0, 1) else float(str(np.float32(value)))
 
 
 def from_names(rows: Sequence[Mapping[str, Cell]], classes: Sequence[str], where: str) -> Floats:

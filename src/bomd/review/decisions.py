@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -238,12 +239,9 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     if new:
-        triggers = [
-            _APPEND_ONLY.format(table=table, verb=verb)
-            for table in ("events", "decisions")
-            for verb in ("UPDATE", "DELETE")
-        ]
-        connection.executescript("BEGIN;" + _TABLES + "".join(triggers) + f"PRAGMA user_version = {FORMAT}; COMMIT;")
+        kinds = product(("events", "decisions"), ("UPDATE", "DELETE"))
+        triggers = "".join(_APPEND_ONLY.format(table=table, verb=verb) for table, verb in kinds)
+        connection.executescript(f"BEGIN;{_TABLES}{triggers}PRAGMA user_version = {FORMAT}; COMMIT;")
 
 
 def _check_format(connection: sqlite3.Connection, path: Path) -> None:

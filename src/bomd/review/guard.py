@@ -104,9 +104,7 @@ class Guard:
             return welcome
         if not scope["path"].startswith(self.room) or not _same(_cookie(headers, COOKIE), self.ticket):
             return _refuse(403, "No token. Open the address that `bomd review` printed.")
-        if scope["method"] == "POST":
-            return self._post(headers)
-        return None
+        return self._post(headers) if scope["method"] == "POST" else None
 
     def _post(self, headers: Headers) -> Response | None:
         """Only a page of this server may change something: other sites cannot forge these headers."""
