@@ -352,7 +352,7 @@ class TestCommand:
         write_json(run / "config.json", {"format": 1, "config": settings})
         write_json(run / "result.json", {})
         assert bomd("convert", tmp_path, "-o", tmp_path / "x.csv") == 0
-        back = exchange.read(tmp_path / "x.csv").given
+        back = exchange.read(tmp_path / "x.csv").given.select(judgement.given.ids)  # written in the order of review
         assert back.patients is not None
         assert back.patients.tolist() == judgement.given.patients.tolist()
 
