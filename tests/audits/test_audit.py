@@ -15,9 +15,8 @@ from PIL import Image
 from bomd.audits.arrays import read_rates
 from bomd.audits.audit import audit
 from bomd.audits.columns import names
-from bomd.audits.doubtful import doubtful_labels
 from bomd.audits.example import write_example
-from bomd.audits.found import Audit
+from bomd.audits.found import Audit, doubtful_labels
 from bomd.audits.plan import complete, plan
 from bomd.cli import main
 from bomd.data.cells import harmless, original
@@ -310,7 +309,7 @@ def test_doubtful_labels_one_by_one(found: Audit) -> None:
 
 
 def test_doubtful_labels_are_cut_and_name_patients(found: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bomd.audits.doubtful.MOST", 5)
+    monkeypatch.setattr("bomd.audits.found.MOST", 5)
     given = found.record.given
     people = np.asarray([f"p{row // 2}" for row in range(len(given))])
     table = doubtful_labels(replace(found.record, given=replace(given, patients=people)))

@@ -94,7 +94,7 @@ def test_a_count_that_was_given_up_is_no_measure_for_the_others(monkeypatch: pyt
     """Two threads take 4 s against 1 and are given up; then other work makes every step with one thread take 20 s."""
     monkeypatch.setattr(choices, "_training", lambda backbone, size: (lambda: None, torch.device("cpu")))
     alone = iter([1.0, *[20.0] * 100])
-    monkeypatch.setattr(choices, "_duration", lambda step, clock: 4.0 if torch.get_num_threads() == 2 else next(alone))
+    monkeypatch.setattr(choices, "duration", lambda step: 4.0 if torch.get_num_threads() == 2 else next(alone))
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:

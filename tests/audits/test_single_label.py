@@ -21,7 +21,7 @@ from bomd.models.model import load
 from bomd.review.decisions import FILE, Event, Journal
 from bomd.review.evidence import only_run, open_evidence
 from bomd.review.export import write_reviewed
-from bomd.review.rates import write_rates
+from bomd.review.learning import write_rates
 from bomd.review.server import Pages
 
 WORDS = ("zero", "one", "two", "three")

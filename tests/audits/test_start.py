@@ -67,6 +67,16 @@ def test_digits_do_not(tmp_path: Path) -> None:
     assert not look.coloured
 
 
+def test_coloured_letters_on_a_radiograph_are_no_colour(tmp_path: Path) -> None:
+    """Nor are they where images are packed: both ask the same question."""
+    marked = [picture.convert("RGB") for picture in grey()]
+    for picture in marked:
+        picture.paste((255, 0, 0), (0, 0, 5, 4))  # 20 of 1,600 pixels
+    look = look_at(table(tmp_path, marked, CHEST))
+    assert look.chests
+    assert not look.coloured
+
+
 def test_one_coloured_image_is_enough_against(tmp_path: Path) -> None:
     pictures = [picture.convert("RGB") for picture in grey()]
     pictures[3].putpixel((20, 20), (255, 0, 0))

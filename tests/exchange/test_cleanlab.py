@@ -112,7 +112,7 @@ def test_masks_and_scores_of_single_labels(given: LabelTable, probabilities: np.
         ("id,is_label_issue,given_label\na,True,[0]\n", "numbers the classes"),
         ('id,is_label_issue,given_label,classes\na,True,[7],"[""x""]"\n', "names class 7, and 1 have names"),
         ('id,is_label_issue,given_label,classes\na,True,__import__(1),"[""x""]"\n', "no list of class numbers"),
-        ('id,is_label_issue,given_label,classes\na,perhaps,[0],"[""x""]"\n', "neither True nor False"),
+        ('id,is_label_issue,given_label,classes\na,perhaps,[0],"[""x""]"\n', "neither true nor false"),
         ("id,is_label_issue,classes\na,True,[\n", "does not list the classes"),
         ("id,is_label_issue\na,True\n", "holds no given labels"),
         (

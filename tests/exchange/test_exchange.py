@@ -15,7 +15,8 @@ from bomd.clean.opinion import form_opinion
 from bomd.cli import main
 from bomd.errors import InputError
 from bomd.exchange import EXCHANGES, documents, table
-from bomd.exchange.judgement import Judgement, file_of, from_lists, soundness
+from bomd.exchange.judgement import Judgement, from_lists, soundness
+from bomd.exchange.label_studio import file_of
 from bomd.experiments.records import LabelRecord
 from bomd.files import write_json
 from bomd.tables import LabelTable
@@ -352,7 +353,7 @@ class TestCommand:
         write_json(run / "config.json", {"format": 1, "config": settings})
         write_json(run / "result.json", {})
         assert bomd("convert", tmp_path, "-o", tmp_path / "x.csv") == 0
-        back = exchange.read(tmp_path / "x.csv").given
+        back = exchange.read(tmp_path / "x.csv").given.select(judgement.given.ids)  # written in the order of review
         assert back.patients is not None
         assert back.patients.tolist() == judgement.given.patients.tolist()
 

@@ -21,11 +21,11 @@ import pytest
 from PIL import Image
 
 from bomd import audit
+from bomd.review.change_log import write_log
 from bomd.review.decisions import FILE, Event, Journal, current, read_events
 from bomd.review.evidence import open_evidence
 from bomd.review.export import read_reviewed
 from bomd.review.queue import plain_labels
-from bomd.review.sign_off import write_log
 
 pytest.importorskip("selenium", reason="the browser test needs selenium")
 

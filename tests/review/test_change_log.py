@@ -18,12 +18,11 @@ from bomd.cli import app
 from bomd.errors import InputError
 from bomd.experiments.records import LabelRecord, load_record
 from bomd.files import write_json
-from bomd.review.change_log import COLUMNS, as_log, change_log
+from bomd.review.change_log import COLUMNS, as_log, change_log, write_log
 from bomd.review.decisions import FILE, Event, Journal, current, read_events
 from bomd.review.evidence import open_evidence
 from bomd.review.export import merge, read_reviewed
 from bomd.review.queue import plain_labels
-from bomd.review.sign_off import write_log
 from bomd.tables import Opinion
 
 

@@ -57,7 +57,7 @@ def test_the_opinion_proposes_and_orders(tmp_path: Path) -> None:
     assert evidence.proposed.tolist() == [[0, 1], [0, 1], [0, 1], [UNKNOWN, 1]]
     assert evidence.record.removed.tolist() == [[True, False], *[[False, False]] * 3]
     assert evidence.record.added.tolist() == [[False, True], [False, False], [False, False], [False, True]]
-    assert evidence.expected.tolist() == OPINION.expected.tolist()
+    assert evidence.record.opinion.expected.tolist() == OPINION.expected.tolist()
     assert np.argsort(-evidence.suspicion).tolist() == [0, 3, 2, 1]
 
 

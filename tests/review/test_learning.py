@@ -18,9 +18,8 @@ from bomd.experiments.records import LabelRecord
 from bomd.review.decisions import Event
 from bomd.review.evidence import Evidence, open_evidence
 from bomd.review.export import read_reviewed
-from bomd.review.learning import EVERY, FIRST, Teacher
+from bomd.review.learning import EVERY, FIRST, Teacher, write_rates
 from bomd.review.queue import plain_labels
-from bomd.review.rates import write_rates
 from bomd.tables import NO_FINDING
 
 ADA = {"reviewer": "Ada"}

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bomd.review import messages
+from bomd.review import guard
 from bomd.review.decisions import FILE, current, read_events
 from bomd.review.evidence import Evidence, open_evidence
 
@@ -161,7 +161,7 @@ def test_a_tab_that_is_closed_during_a_request_is_no_fault(
 
 
 def test_a_body_that_never_ends_is_not_waited_for(page: Any, refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "PATIENCE", 0.05)
+    monkeypatch.setattr(guard, "PATIENCE", 0.05)
 
     def pieces() -> Iterator[bytes]:
         while True:

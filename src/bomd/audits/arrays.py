@@ -22,12 +22,7 @@ COLUMNS = ("class", "miss", "false_alarm")  # of a table of rates
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Some rows of an array, which may be a file larger than memory: only those that are asked for are read.
-
-    Attributes:
-        values: (R, D) any numbers.
-        rows: (N) which rows, in this order.
-    """
+    """(N) rows of (R, D) numbers, which may be a file larger than memory: only those that are asked for are read."""
 
     values: NDArray[Any]
     rows: NDArray[np.intp]
@@ -50,10 +45,8 @@ class Rows:
 def read_features(file: Path, ids: Text, rows: Sequence[int], records: int) -> Rows:
     """(N, D) embeddings of the images with these ids.
 
-    Args:
-        file: `.npy` with one row for each record of the label file, which stays on disk, or `.npz` with "ids" and
-            "features".
-        ids: (N) of the images that are audited.
+    The file is `.npy` with one row for each record of the label file, which stays on disk, or `.npz` with "ids" and
+    "features".
     """
     return _rows(file, "features", ids, rows, records)[0]
 
@@ -77,9 +70,8 @@ def read_probabilities(
         raise InputError(f"Probabilities in {file} must lie from 0 to 1, not {values.min():g} to {values.max():g}.")
     missing = [name for name in given if name not in names]
     if missing:
-        raise InputError(
-            f"{file} has no probabilities of {missing[0]!r}: its classes are {', '.join(map(repr, names))}."
-        )
+        known = ", ".join(map(repr, names))
+        raise InputError(f"{file} has no probabilities of {missing[0]!r}: its classes are {known}.")
     columns = {name: values[:, names.index(name)] for name in given}
     if NO_FINDING not in columns:
         columns[NO_FINDING] = np.prod(1 - np.stack(list(columns.values()), axis=1), axis=1)
@@ -121,14 +113,13 @@ def _rows(file: Path, what: str, ids: Text, rows: Sequence[int], records: int) -
         if "pickle" in reason:  # what numpy says of any file that it does not know, and then how to run its code
             reason = "it is not an array that NumPy saved, with numpy.save or numpy.savez"
         raise InputError(f"Cannot read {what} from {file}: {reason}") from error
+    values, names = loaded, None
     if named is not None:
         if not {"ids", what} <= set(named):
             raise InputError(f"{file} holds {', '.join(named) or 'nothing'}: it needs 'ids' and {what!r}.")
         values, names = named[what], named["ids"].astype(np.str_)
         if names.ndim != 1 or len(names) != len(values):
             raise InputError(f"{file}: {names.shape} ids for {len(values)} rows of {what}.")
-    else:
-        values, names = loaded, None
     if values.ndim != 2 or not values.size or not np.issubdtype(values.dtype, np.number):
         shape = f"{values.dtype} of shape {values.shape}"
         raise InputError(f"{what.capitalize()} in {file} are {shape}; expected numbers (N, D).")

@@ -76,35 +76,17 @@ def audit(
         drop_duplicates: Keep the first row of an id that occurs again, instead of refusing the table.
         layout: What the columns are, as for the dataset `folder`, such as `id_column="file"`.
     """
+    options = {name: value for name, value in locals().items() if name != "layout"}  # all of them are the plan's, too
     check_keywords("bomd.audit", layout, audit, folder.Columns)
-    return carry_out(
-        plan(
-            table,
-            images,
-            output=output,
-            features=features,
-            probabilities=probabilities,
-            backbone=backbone,
-            rates=rates,
-            size=size,
-            mode=mode,
-            per_image=per_image,
-            minutes=minutes,
-            weights=weights,
-            seed=seed,
-            skip_missing=skip_missing,
-            drop_duplicates=drop_duplicates,
-            **layout,
-        )
-    )
+    return carry_out(plan(**options, **layout))
 
 
 def carry_out(plan: Plan) -> Audit:
     """Train, or take what is given, and write labels, report and run directory."""
     root = plan.output / "runs"
+    choice = None if plan.choice is None else asdict(plan.choice)
     facts: dict[str, Any] = {"format": FORMAT, "given": plan.given.name, "request": plan.request}
-    facts["choice"] = None if plan.choice is None else asdict(plan.choice)
-    facts["rates"] = plan.rates
+    facts |= {"choice": choice, "rates": plan.rates}
     write_json(plan.output / FACTS, facts)
     if plan.choice is not None:
         with plan.choice.at_work():
@@ -129,8 +111,7 @@ def _clean_table(given: Given, found: Audit) -> Iterator[str]:
     """The given table with the columns of the audit; rows that were left out have blanks there."""
     record, headings = found.record, names(found.record.given.classes, found.record.given.exclusive)
     judged = {name: row for row, name in enumerate(record.given.ids.tolist())}
-    rows = [judged.get(name) for name in given.labels.ids.tolist()]
-    row_of = dict(zip(given.rows, rows, strict=True))
+    row_of = {place: judged.get(name) for place, name in zip(given.rows, given.labels.ids.tolist(), strict=True)}
     places = (row_of.get(place) for place in range(len(given.records.rows)))
     return given.records.beside(headings, cells(record, places))
 

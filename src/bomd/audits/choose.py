@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from bomd.config import LARGEST_SIZE, Config, DeviceSettings, FitSettings, Image
 from bomd.data.batches import normalise
 from bomd.errors import InputError
 from bomd.methods.bomd import Bomd
+from bomd.networks.backbone import BACKBONES
 from bomd.networks.device import make_fabric
 
 MINUTES = {"cpu": 10.0, "cuda": 30.0}  # of training, unless told otherwise
@@ -34,35 +35,30 @@ _MARGIN = 1.15  # decoding, searching and writing beside the training
 
 @dataclass(frozen=True)
 class Choice:
-    """How an audit trains.
-
-    Attributes:
-        backbone: A key of `bomd.networks.backbone.BACKBONES`.
-        epochs: Passes over all images for the evidence: two networks, each over its half of the patients.
-        seconds: What all of it will take on this device, roughly, if it has nothing else to do.
-        threads: How many trained fastest when it was chosen; 0 leaves it to PyTorch.
-        weights: To start from, as `fit.weights` has them; "" is ImageNet where there are such weights.
-    """
+    """How an audit trains."""
 
     backbone: str
     size: int
-    epochs: int
+    epochs: int  # passes over all images for the evidence: two networks, each over its half of the patients
     classifier_epochs: int
-    seconds: float
+    seconds: float  # that all of it will take on this device, roughly, if it has nothing else to do
     reason: str
-    threads: int = 0
-    weights: str = ""
+    threads: int = 0  # that trained fastest when it was chosen; 0 leaves it to PyTorch
+    weights: str = ""  # to start from, as `fit.weights` has them; "" is ImageNet where there are such weights
 
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
+    @property
+    def start(self) -> str:
+        """The weights to start from."""
+        return self.weights or usual_weights(self.backbone)
+
+    def at_work(self) -> AbstractContextManager[None]:
         """Compute with the chosen number of threads in this block."""
-        with _threads(self.threads or torch.get_num_threads()):
-            yield
+        return _threads(self.threads or torch.get_num_threads())
 
     def config(self, name: str, train: dict[str, Any], images: int, seed: int) -> Config:
         """The experiment of this choice: `bomd-plus` on all images, with no noise added and nobody held out."""
         scratch = self.backbone == "small"
-        batch = max(2, min(64, images // 4))
+        effort = self.epochs / self.classifier_epochs
         return Config(
             name=name,
             method="bomd-plus",
@@ -72,18 +68,16 @@ class Choice:
             train=train,
             fit=FitSettings(
                 backbone=self.backbone,
-                weights=self.weights or ("none" if scratch else "imagenet"),
+                weights=self.start,
                 epochs=self.classifier_epochs,
-                batch=batch,
+                batch=max(2, min(64, images // 4)),
                 rate=0.002 if scratch else 0.0015,
                 betas=(0.9, 0.999),
                 eps=1e-8,
                 schedule="cosine",
                 augment="light",
             ),
-            settings={
-                "bomd-plus": {"effort": self.epochs / self.classifier_epochs, "second": SECOND, "shown": NEIGHBOURS}
-            },
+            settings={"bomd-plus": {"effort": effort, "second": SECOND, "shown": NEIGHBOURS}},
         )
 
 
@@ -100,8 +94,6 @@ def choose(
 
     Args:
         largest: Side of the original images in pixels; larger ones than that show nothing more.
-        minutes: How long training may take; by default 10 on a CPU and 30 on a GPU.
-        size: Side of the images in pixels, instead of a choice.
         measure: Seconds that training takes for one image with this network at this size; by default a few steps
             are timed, and then with how many threads they are done soonest.
         device: "cpu" or "cuda"; by default what there is.
@@ -112,25 +104,27 @@ def choose(
         raise InputError(f"--size is {size}, but images need at least {SMALLEST} and at most {LARGEST_SIZE} pixels.")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     limit = 60 * (minutes or MINUTES[device])
-    ask = measure or time_a_step
-    found: Choice | None = None
+    better = ", and one that has seen images before learns from fewer"
+    where = f"{show_time(limit)} on this {'GPU' if device == 'cuda' else 'CPU'}"
+    tried = []
     for backbone, side in candidates(device, largest, size):
-        epochs, classifier_epochs = passes(backbone, images)
-        seconds = _MARGIN * ask(backbone, side) * images * (epochs + (1 + SECOND) * classifier_epochs)
-        choice = Choice(backbone, side, epochs, classifier_epochs, seconds, _reason(backbone, device, limit))
+        numbers = passes(backbone, images)
+        seconds = _MARGIN * (measure or time_a_step)(backbone, side) * images * _work(*numbers)
+        reason = f"the largest network and images that fit {where}{'' if backbone == 'small' else better}"
+        tried.append(Choice(backbone, side, *numbers, seconds, reason))
         if seconds <= limit:
-            return choice if measure or device == "cuda" else replace(choice, threads=fastest_threads(backbone, side))
-        found = choice if found is None or seconds < found.seconds else found
-    assert found is not None
-    part = max(0.25, limit / found.seconds)  # a quarter of the passes still learns something
-    epochs, classifier_epochs = (max(2, int(part * number)) for number in (found.epochs, found.classifier_epochs))
-    whole = found.epochs + found.classifier_epochs
-    seconds = found.seconds * (epochs + (1 + SECOND) * classifier_epochs)
-    seconds /= found.epochs + (1 + SECOND) * found.classifier_epochs
-    reason = f"the fastest there is, with {epochs + classifier_epochs} passes instead of {whole} to save time"
-    count = 0 if measure or device == "cuda" else fastest_threads(found.backbone, found.size)
-    reason = f"{reason}; --minutes allows more"
-    return Choice(found.backbone, found.size, epochs, classifier_epochs, seconds, reason, count)
+            break
+    found = min(tried, key=lambda choice: choice.seconds)
+    if found.seconds > limit:
+        part = max(0.25, limit / found.seconds)  # a quarter of the passes still learns something
+        whole = (found.epochs, found.classifier_epochs)
+        fewer = (max(2, int(part * found.epochs)), max(2, int(part * found.classifier_epochs)))
+        seconds = found.seconds * _work(*fewer) / _work(*whole)
+        reason = f"the fastest there is, with {sum(fewer)} passes instead of {sum(whole)} to save time"
+        found = Choice(found.backbone, found.size, *fewer, seconds, f"{reason}; --minutes allows more")
+    if measure or device == "cuda":
+        return found
+    return replace(found, threads=fastest_threads(found.backbone, found.size))
 
 
 def candidates(device: str, largest: int, size: int | None = None) -> list[tuple[str, int]]:
@@ -151,6 +145,11 @@ def passes(backbone: str, images: int) -> tuple[int, int]:
     return epochs, max(4, round(0.6 * epochs))
 
 
+def usual_weights(backbone: str) -> Literal["none", "imagenet"]:
+    """What a network starts from unless told otherwise: ImageNet, where there are such weights."""
+    return "none" if BACKBONES[backbone].load is None else "imagenet"
+
+
 def time_a_step(backbone: str, size: int) -> float:
     """Seconds that one image takes in training on this device when nothing else runs, from a few steps on noise.
 
@@ -160,7 +159,7 @@ def time_a_step(backbone: str, size: int) -> float:
     step, device = _training(backbone, size)
     clock = time.perf_counter if device.type == "cuda" else time.process_time
     with _threads(1) if device.type == "cpu" else nullcontext():
-        fastest = min(_duration(step, clock) for _ in range(_STEPS))  # the first warms up, and any may be held up
+        fastest = min(duration(step, clock) for _ in range(_STEPS))  # the first warms up, and any may be held up
     if device.type == "cpu":
         fastest /= threads.cores() ** _GAIN
     return float(_GRID ** round(math.log(fastest / _BATCH, _GRID)))
@@ -176,7 +175,7 @@ def fastest_threads(backbone: str, size: int) -> int:
     for _ in range(_STEPS):
         for count in counts:  # in turn, so that what other programs do meets all alike
             with _threads(count):
-                spent[count] += _duration(step, time.perf_counter)
+                spent[count] += duration(step)
         least = min(spent[count] for count in counts)  # of those still timed: the clocks of the others have stopped
         counts = [count for count in counts if spent[count] <= 3 * least]  # spinning can take seconds
     return min(counts, key=lambda count: spent[count])
@@ -193,29 +192,22 @@ def show_time(seconds: float) -> str:
 
 def explain(choice: Choice, images: int) -> Sequence[str]:
     """What was chosen and why, in lines for people."""
-    start = choice.weights or ("none" if choice.backbone == "small" else "imagenet")
-    shown = {"none": "without pretraining", "imagenet": "(ImageNet)"}.get(start, f"({start})")
+    shown = {"none": "without pretraining", "imagenet": "(ImageNet)"}.get(choice.start, f"({choice.start})")
     network = f"{'a small network' if choice.backbone == 'small' else choice.backbone} {shown}"
+    others = threads.busy()  # no part of the plan, which must not change with what other programs do
+    longer = f", and up to {others + 1:.1f} times that while other programs use this machine as they do now"
+    takes = f"{show_time(choice.seconds)}{longer if others > 0.5 else ''}"
     return (
         f"{images:,} images at {choice.size} x {choice.size} pixels, {network}: "
         f"{choice.epochs} passes for evidence, {choice.classifier_epochs} for the classifier",
         f"Why: {choice.reason}",
-        f"Training will take about {show_time(choice.seconds)}{_if_busy()}. It can be stopped: the same command "
-        "continues.",
+        f"Training will take about {takes}. It can be stopped: the same command continues.",
     )
 
 
-def _if_busy() -> str:
-    """A warning where other programs want the cores; it is no part of the plan, which must not change with them."""
-    others = threads.busy()
-    longer = f", and up to {others + 1:.1f} times that while other programs use this machine as they do now"
-    return longer if others > 0.5 else ""
-
-
-def _reason(backbone: str, device: str, limit: float) -> str:
-    where = "GPU" if device == "cuda" else "CPU"
-    size = "" if backbone == "small" else ", and one that has seen images before learns from fewer"
-    return f"the largest network and images that fit {show_time(limit)} on this {where}{size}"
+def _work(epochs: int, classifier_epochs: int) -> float:
+    """Passes over the images, with those of a second opinion."""
+    return epochs + (1 + SECOND) * classifier_epochs
 
 
 def _training(backbone: str, size: int) -> tuple[Callable[[], None], torch.device]:
@@ -237,7 +229,8 @@ def _training(backbone: str, size: int) -> tuple[Callable[[], None], torch.devic
     return step, fabric.device
 
 
-def _duration(step: Callable[[], None], clock: Callable[[], float]) -> float:
+def duration(step: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Seconds that a step takes by a clock."""
     began = clock()
     step()
     return clock() - began

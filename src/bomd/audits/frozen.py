@@ -7,7 +7,6 @@ what they depend on, the network's weights and the images, and an interrupted co
 from __future__ import annotations
 
 import hashlib
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 
 from bomd import progress, runs
-from bomd.audits.choose import show_time
+from bomd.audits.choose import duration, show_time
 from bomd.config import DeviceSettings
 from bomd.data.batches import Images, normalise
 from bomd.errors import InputError
@@ -35,11 +34,9 @@ TIMED = 4  # images
 
 @dataclass(frozen=True, eq=False)
 class Frozen:
-    """A network that stays as it is.
+    """A network that stays as it is, and wants images of `side` pixels.
 
-    Attributes:
-        side: Pixels along a side of the images that it wants.
-        fingerprint: Changes with any of its weights, and with how it looks at images.
+    The fingerprint changes with any of its weights, and with how it looks at images.
     """
 
     backbone: str
@@ -118,9 +115,5 @@ def _fingerprint(network: Network) -> str:
 def _seconds(frozen: Frozen) -> float:
     """That one image takes, roughly: the faster of two passes."""
     pixels = torch.full((TIMED, frozen.side, frozen.side), 128, device=frozen.fabric.device)
-    shown, times = normalise(pixels, frozen.network.channels), []
-    for _ in range(2):
-        began = time.perf_counter()
-        frozen.network.features(shown).cpu()
-        times.append(time.perf_counter() - began)
-    return min(times) / TIMED
+    shown = normalise(pixels, frozen.network.channels)
+    return min(duration(lambda: frozen.network.features(shown).cpu()) for _ in range(2)) / TIMED

@@ -14,41 +14,26 @@ from bomd.audits.columns import names
 from bomd.data.datasets import folder
 from bomd.data.datasets.corrected import details_beside, mark_confirmed
 from bomd.data.datasets.folder import Layout
-from bomd.data.datasets.layout import check_folder
-from bomd.data.image_files import ImageIndex
 from bomd.data.label_files import as_text, named, read_verbatim, understood
 from bomd.data.records import Records, as_records
 from bomd.errors import InputError
 from bomd.progress import say
 from bomd.tables import NO_FINDING, LabelTable
 
-_ID, _PATIENT = "id", "patient"
-
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What is audited.
+    """What is audited."""
 
-    Attributes:
-        name: The file, or a word for a table in memory.
-        records: The table as text.
-        labels: Its labels with image files, of the rows that have one.
-        rows: (N) the record of each label.
-        missing: Ids without an image, which are left out.
-        repeated: Rows that repeat an id, which are left out.
-        layout: What the columns of the table are.
-        details: Who decided on which of the labels, where a file beside the table says so.
-    """
-
-    name: str
+    name: str  # the file, or a word for a table in memory
     records: Records
-    labels: LabelTable
-    rows: tuple[int, ...]
+    labels: LabelTable  # of the rows that have an image
+    rows: tuple[int, ...]  # (N) the record of each label
     folder: Path
-    missing: tuple[str, ...]
+    missing: tuple[str, ...]  # ids without an image, which are left out
     layout: Layout
-    repeated: int = 0
-    details: Path | None = None
+    repeated: int = 0  # rows that repeat an id, which are left out
+    details: Path | None = None  # who decided on which of the labels, where a file beside the table says so
 
 
 def read_given(
@@ -59,22 +44,15 @@ def read_given(
     drop_duplicates: bool = False,
     **columns: Any,
 ) -> Given:
-    """Read labels and find their images.
-
-    Args:
-        table: A CSV, TSV, Parquet or Excel file, a data frame with the same columns, or labels.
-        images: The folder of the images, at any depth; by default as for the dataset `folder`, or where the paths
-            of the labels lead.
-        skip_missing: Leave out rows whose image is not there, instead of refusing them.
-        drop_duplicates: Keep the first row of an id that occurs again, instead of refusing the table.
-        columns: What the columns are, as for the dataset `folder`.
-    """
+    """Read labels and find their images; arguments as for `audit`."""
     confirmed = table if isinstance(table, LabelTable) else None
     if isinstance(table, LabelTable):
         if images is None and table.paths is not None and len(table):
             images = os.path.commonpath([str(Path(str(path)).absolute().parent) for path in table.paths])
-        columns = {"id_column": _ID, "patient_column": _PATIENT, "classes": list(table.classes)} | columns
-        table = _as_frame(table)
+        columns = {"id_column": "id", "patient_column": "patient", "classes": list(table.classes)} | columns
+        values = [["" if np.isnan(value) else f"{value:g}" for value in column] for column in table.values.T]
+        named_by = {"id": table.ids.tolist(), "patient": table.groups.tolist()}
+        table = pd.DataFrame(named_by | dict(zip(table.classes, values, strict=True)))
     if isinstance(table, pd.DataFrame):
         if images is None:
             raise InputError("A table in memory does not say where its images are: pass images, a folder.")
@@ -85,8 +63,8 @@ def read_given(
         if not file.is_file():
             raise InputError(f"No label file {table}.")
         frame, records = read_verbatim(file)
-    place = Path(images).expanduser().absolute() if images is not None else _usual_images(file)
-    layout = folder.understand(frame, file, ImageIndex(check_folder(place)), folder.Columns(**columns))
+    place = None if images is None else Path(images).expanduser().absolute()
+    layout = folder.understand(frame, file, folder.index_of(file.parent, place), folder.Columns(**columns))
     added = names([*layout.classes, NO_FINDING], exclusive=True)
     doubled = [column for column in added if column in layout.frame.columns]
     if doubled:
@@ -94,9 +72,8 @@ def read_given(
     ids = layout.frame[layout.id_column].str.strip().tolist()
     first = set(folder.first_rows(np.asarray(ids, dtype=np.str_)).tolist())
     if len(first) < len(ids) and not drop_duplicates:
-        raise InputError(
-            f"{folder.duplicates(layout, np.asarray(ids))}; keep the first row of each with --drop-duplicates."
-        )
+        doubles = folder.duplicates(layout, np.asarray(ids))
+        raise InputError(f"{doubles}; keep the first row of each with --drop-duplicates.")
     there = [row for row in sorted(first) if not ids[row] or layout.images.find(ids[row]) is not None]
     missing = tuple(ids[row] for row in sorted(first - set(there)))
     if missing and (not skip_missing or not there):
@@ -104,32 +81,18 @@ def read_given(
         remedy = "is the folder or the id column wrong?" if not there else "or leave them out with --skip-missing."
         case = layout.images.hint(missing)
         remedy = f"{case}{', ' + remedy if there else '.'}" if case else remedy
-        raise InputError(
-            f"{len(missing)} of {len(ids)} rows have no image in {layout.images.folder}: {shown}; {remedy}"
-        )
+        where = f"{len(missing)} of {len(ids)} rows have no image in {layout.images.folder}"
+        raise InputError(f"{where}: {shown}; {remedy}")
     found = layout
     if len(there) < len(ids):  # a class that none of the others has is none of theirs
         chosen = folder.Columns(**({"id_column": layout.id_column} | columns))
         found = folder.understand(frame.iloc[there].reset_index(drop=True), file, layout.images, chosen)
     for line in found.summary():
         say(line)
-    labels = folder.labels_of(found)
-    if file.is_absolute():
-        labels = mark_confirmed(labels, file)
+    labels, details = folder.labels_of(found), None
+    if file.is_absolute() and details_beside(file).is_file():
+        labels, details = mark_confirmed(labels, file), details_beside(file)
     if confirmed is not None and confirmed.confirmed is not None:
         labels = replace(labels, confirmed=confirmed.select(labels.ids).confirmed)
-    details = details_beside(file) if file.is_absolute() and details_beside(file).is_file() else None
     repeated = len(ids) - len(first)
     return Given(name, records, labels, tuple(there), layout.images.folder, missing, layout, repeated, details)
-
-
-def _as_frame(labels: LabelTable) -> pd.DataFrame:
-    values = [["" if np.isnan(value) else f"{value:g}" for value in column] for column in labels.values.T]
-    columns = {_ID: labels.ids.tolist(), _PATIENT: labels.groups.tolist()}
-    return pd.DataFrame(columns | dict(zip(labels.classes, values, strict=True)))
-
-
-def _usual_images(file: Path) -> Path:
-    """The dataset `folder` looks beside the table, wherever that is put down as text."""
-    beside = file.parent / "images"
-    return beside if beside.is_dir() else file.parent

@@ -1,14 +1,23 @@
-"""The table that a run's labels came from, kept beside the run, so that reviewed labels go back as they came."""
+"""The table that a run's labels came from, kept beside the run, so that reviewed labels go back as they came.
+
+The same columns, order, separator and spelling: only labels change.
+"""
 
 from __future__ import annotations
 
+import re
 import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bomd.audits.given import Given
-from bomd.audits.rewrite import Form
+from bomd.data.cells import csv_line, harmless, meaning, original
 from bomd.data.datasets import folder
 from bomd.data.datasets.corrected import details_beside
 from bomd.data.label_files import kind_of, read_verbatim
@@ -16,22 +25,33 @@ from bomd.data.records import Records
 from bomd.errors import InputError
 from bomd.files import read_json, write_json, write_pieces
 from bomd.runs import Run
+from bomd.tables import NO_FINDING
+from bomd.typed import convert, table
 
 TABLE, FORM = "table.csv", "table.json"
+Changes = Callable[[Sequence[str], Mapping[str, float | None]], dict[int, str]]  # cells, decided -> new cells by place
+PLAIN: dict[float | None, str] = {1.0: "1", 0.0: "0", None: ""}  # spellings where the table shows none of its own
+
+
+@dataclass(frozen=True)
+class Form:
+    """Where a table has what: a column that lists the classes of an image, or else one for each class."""
+
+    id_column: str
+    label_column: str | None
+    delimiter: str | None  # between the classes in the label column
+    class_columns: tuple[str, ...]
+    classes: tuple[str, ...]  # of the class columns, or those that the label column may list
 
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A user's own table.
-
-    Attributes:
-        details: Who decided what about its labels, from earlier reviews; the file need not exist.
-    """
+    """A user's own table."""
 
     records: Records
     form: Form
     suffix: str
-    details: Path
+    details: Path  # who decided what about its labels in earlier reviews; the file need not exist
 
 
 def keep(given: Given, directory: Path) -> None:
@@ -47,13 +67,10 @@ def keep(given: Given, directory: Path) -> None:
 def find(directory: Path) -> Kept | None:
     """The table of a run: the one that was kept, or that of the folder which its recipe names; else None."""
     if (directory / FORM).is_file():
-        facts = read_json(directory / FORM)
-        try:
-            tuples = {name: tuple(facts[name]) for name in ("class_columns", "classes")}
-            form = Form(facts["id_column"], facts["label_column"], facts["delimiter"], **tuples)
-            suffix = str(facts["suffix"])
-        except (KeyError, TypeError) as error:
-            raise InputError(f"{directory / FORM} is damaged: {error}. Audit again.") from error
+        where = f"{directory / FORM} is damaged, audit again"
+        facts = table(read_json(directory / FORM), where)
+        suffix = str(facts.pop("suffix", ".csv"))
+        form = convert(facts, Form, where)
         return Kept(read_verbatim(directory / TABLE)[1], form, suffix, details_beside(directory / TABLE))
     if not (directory / "config.json").is_file():
         return None
@@ -80,3 +97,119 @@ def _of_folder(train: dict[str, Any]) -> Kept | None:
 
 def form_of(layout: folder.Layout) -> Form:
     return Form(layout.id_column, layout.label_column, layout.delimiter, layout.class_columns, layout.classes)
+
+
+def rewrite(records: Records, form: Form, decided: Mapping[str, Mapping[str, float | None]]) -> str:
+    """The table with decided labels in place of its own; every other character stays as it was.
+
+    Args:
+        decided: By id and class, 1, 0 or None for unknown; classes that the table does not have are left out.
+    """
+    cut = [cut_record(row, records.separator) for row in records.rows]
+    rows = [[original(plain(piece)) for piece in pieces] for pieces in cut]
+    header = [original(plain(piece).strip()) for piece in cut_record(records.header, records.separator)]
+    change = _list_changes if form.label_column is not None else _column_changes
+    lines = [records.header]
+    place = header.index(form.id_column)
+    changed = change(header, rows, form)
+    for raw, pieces, cells in zip(records.rows, cut, rows, strict=True):
+        wanted = decided.get(cells[place].strip() if place < len(cells) else "", {})
+        new = changed(cells, wanted) if wanted else {}
+        if new:
+            pieces = pieces + [""] * (max(new) + 1 - len(pieces))
+            for column, text in new.items():
+                pieces[column] = csv_line([harmless(text)], records.separator) if text else ""
+            raw = records.separator.join(pieces)
+        lines.append(raw)
+    return records.mark + "".join(f"{line}{records.newline}" for line in lines)
+
+
+def cut_record(raw: str, separator: str) -> list[str]:
+    """The cells of a record as they stand in the file, quotation marks included."""
+    if '"' not in raw:
+        return raw.split(separator)
+    quoted = r'"(?:[^"]|"")*"?'  # only at the start of a cell, and maybe never closed
+    return re.findall(rf"(?:^|{separator})((?:{quoted})?[^{separator}]*)", raw)
+
+
+def plain(piece: str) -> str:
+    """What a cell says without its quotation marks."""
+    if not piece.startswith('"'):
+        return piece
+    body, _, rest = piece[1:].replace('""', "\0").partition('"')
+    return body.replace("\0", '"') + rest
+
+
+def _column_changes(header: Sequence[str], rows: Sequence[Sequence[str]], form: Form) -> Changes:
+    """Changes of a table with a column for each class: the cell of each class that was decided otherwise."""
+    places = {name: header.index(column) for name, column in zip(form.classes, form.class_columns, strict=True)}
+    spelled = {name: _spellings([cells[at] for cells in rows if at < len(cells)]) for name, at in places.items()}
+    usual = PLAIN | {value: text for own in spelled.values() for value, text in own.items()}
+
+    def changes(cells: Sequence[str], wanted: Mapping[str, float | None]) -> dict[int, str]:
+        new = {}
+        for name, at in places.items():
+            if name in wanted and (at >= len(cells) or _meaning(cells[at]) != wanted[name]):
+                new[at] = spelled[name].get(wanted[name], usual[wanted[name]])
+        return new
+
+    return changes
+
+
+def _list_changes(header: Sequence[str], rows: Sequence[Sequence[str]], form: Form) -> Changes:
+    """Changes of a table that lists classes in one column: names are taken out, and added at the end."""
+    assert form.label_column is not None
+    assert form.delimiter is not None
+    at, delimiter = header.index(form.label_column), form.delimiter
+    cells_of_all = [cells[at] for cells in rows if at < len(cells)]
+    tokens = Counter(token.strip() for cell in cells_of_all for token in cell.split(delimiter) if token.strip())
+    spelled = {name: name for name in form.classes}
+    spelled |= {_name(token): token for token, _ in reversed(tokens.most_common())}
+    spaced = sum(f"{delimiter} " in cell for cell in cells_of_all)
+    joint = f"{delimiter} " if 2 * spaced > sum(delimiter in cell for cell in cells_of_all) > 0 else delimiter
+
+    def changes(cells: Sequence[str], wanted: Mapping[str, float | None]) -> dict[int, str]:
+        own = [token.strip() for token in (cells[at] if at < len(cells) else "").split(delimiter) if token.strip()]
+        listed = {_name(token) for token in own}
+        kept = [token for token in own if wanted.get(_name(token), 1) == 1]
+        added = [spelled[name] for name in form.classes if wanted.get(name) == 1 and name not in listed]
+        new = kept + added
+        nothing = spelled.get(NO_FINDING)
+        if not new and nothing is not None and all(value is not None for value in wanted.values()):
+            new = [nothing]  # a blank cell would say that the image is not labelled
+        return {at: joint.join(new)} if [*map(_name, new)] != [*map(_name, own)] else {}
+
+    return changes
+
+
+def _spellings(cells: Sequence[str]) -> dict[float | None, str]:
+    """How a column usually writes yes, no and unknown."""
+    found: dict[float | None, str] = {}
+    for text, _ in reversed(Counter(cell.strip() for cell in cells).most_common()):
+        meaning = _meaning(text)
+        if meaning in (0, 1, None):
+            found[meaning] = text
+    return found
+
+
+def _meaning(cell: str) -> float | None:
+    number = meaning(cell)
+    if number is None:
+        return -1.0  # no label, and equal to none
+    return None if np.isnan(number) else number
+
+
+def _name(token: str) -> str:
+    """The class that a token of a list means; "No Finding" has several spellings."""
+    return NO_FINDING if "".join(filter(str.isalnum, token.lower())) in ("nofinding", "nofindings") else token
+
+
+def as_decided(
+    values: NDArray[np.float32], decided: NDArray[np.bool_], ids: Sequence[str], classes: Sequence[str]
+) -> dict[str, dict[str, float | None]]:
+    """What `rewrite` takes, from (N, C) labels and where somebody decided."""
+    found: dict[str, dict[str, float | None]] = {}
+    for row in np.flatnonzero(decided.any(axis=1)).tolist():
+        said = {classes[column]: values[row, column] for column in np.flatnonzero(decided[row]).tolist()}
+        found[ids[row]] = {name: None if np.isnan(value) else float(value) for name, value in said.items()}
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ from bomd.audits.arrays import read_rates
 from bomd.audits.choose import SMALLEST, Choice, choose, explain
 from bomd.audits.found import FACTS, PAGE, TABLE
 from bomd.audits.given import Given, read_given
-from bomd.audits.stand_in import PICTURES, StandIn, at_most_one, find_stand_in
 from bomd.audits.start import with_start
+from bomd.audits.untrained import PICTURES, StandIn, at_most_one, find_stand_in
 from bomd.clean.opinion import ONE_LABEL_RATES
 from bomd.config import LARGEST_SIZE, Config, ImageSettings
 from bomd.data.colour import Mode
@@ -35,23 +36,15 @@ FEWEST = 4  # patients: two networks learn from two each
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What an audit is about to do; nothing has been written yet.
-
-    Attributes:
-        labels: What is judged: the given labels, and "No Finding" where they do not have it.
-        request: Changes with the labels, the images and the options.
-        choice: How to train; None where nothing is trained.
-        stand_in: What judges then.
-        rates: How often labels are wrong, by class, where somebody measured it.
-    """
+    """What an audit is about to do; nothing has been written yet."""
 
     given: Given
-    labels: LabelTable
+    labels: LabelTable  # what is judged: the given labels, and "No Finding" where they do not have it
     output: Path
-    request: str
-    choice: Choice | None
-    stand_in: StandIn | None
-    rates: dict[str, dict[str, float]]
+    request: str  # changes with the labels, the images and the options
+    choice: Choice | None  # how to train; None where nothing is trained
+    stand_in: StandIn | None  # what judges then
+    rates: dict[str, dict[str, float]]  # how often labels are wrong, by class, where somebody measured it
     seed: int
     size: int
     mode: Mode
@@ -59,22 +52,12 @@ class Plan:
 
     def config(self) -> Config:
         """The experiment; its labels are handed over, and `train` says what they are and not where to read them."""
-        train = {"dataset": "folder", "labels": Path(self.given.name).name, "images": str(self.given.folder)}
-        train[HANDED] = self.request
-        if self.choice is not None:
-            chosen = self.choice.config("audit", train, len(self.labels), self.seed)
-            return replace(chosen, rates=self.rates, images=replace(chosen.images, mode=self.mode))
-        assert self.stand_in is not None
-        return Config(
-            name="audit",
-            method=self.stand_in.kind,
-            seed=self.seed,
-            validation=0.0,
-            images=ImageSettings(size=self.size, skip_broken=True, mode=self.mode),
-            train=train,
-            fit=self.stand_in.fit,
-            rates=self.rates,
-        )
+        name = Path(self.given.name).name
+        train = {"dataset": "folder", "labels": name, "images": str(self.given.folder), HANDED: self.request}
+        judge = self.choice or self.stand_in
+        assert judge is not None
+        images = ImageSettings(size=self.size, skip_broken=True, mode=self.mode)
+        return replace(judge.config("audit", train, len(self.labels), self.seed), rates=self.rates, images=images)
 
 
 def plan(
@@ -113,26 +96,23 @@ def plan(
     notes += [f"{given.repeated} rows repeat an id and are left out."] if given.repeated else []
     state = np.stack(list(file_state(labels).values())[1:], axis=1) if labels.paths is not None else np.asarray([])
     request = fingerprint(labels.ids, list(labels.classes), labels.values, labels.groups, labels.paths, state, seed)
-    if labels.confirmed is not None:
-        request = fingerprint(request, labels.confirmed)
     measured = {} if rates is None else read_rates(Path(rates), labels.classes)
-    request = fingerprint(request, measured) if measured else request
-    request = fingerprint(request, mode) if mode != "auto" else request
-    request = fingerprint(request, *labels.marks()) if labels.exclusive else request
+    for unusual in (labels.confirmed, measured or None, None if mode == "auto" else mode, *labels.marks()):
+        request = request if unusual is None else fingerprint(request, unusual)
     if measured and labels.exclusive:
         raise InputError(f"--rates: {ONE_LABEL_RATES} Every image here has one; with --multi-label it might have more.")
     choice, stand_in = None, find_stand_in(given, labels, features, probabilities, backbone)
     if stand_in is not None:
         if weights is not None:
             raise InputError("--weights is for networks that an audit trains, and here none is: leave it out.")
-        request = fingerprint(request, stand_in.key)
+        request, side = fingerprint(request, stand_in.key), size or stand_in.side
     else:
         request = fingerprint(request, size, minutes, *([weights] if weights else []))
         choice = _earlier_choice(place, request) or choose(len(labels), _largest(labels), minutes=minutes, size=size)
         choice, offered = with_start(choice, weights, labels)
+        side = choice.size
         for line in (*explain(choice, len(labels)), *offered):
             progress.say(line)
-    side = choice.size if choice is not None else size or (stand_in.side if stand_in is not None else PICTURES)
     if not SMALLEST <= side <= LARGEST_SIZE:
         raise InputError(f"--size is {side}, but images need at least {SMALLEST} and at most {LARGEST_SIZE} pixels.")
     for note in notes:
@@ -174,14 +154,10 @@ def _check_free(place: Path, table: Any) -> None:
 
 def _earlier_choice(place: Path, request: str) -> Choice | None:
     """What an interrupted audit of the same labels chose, since times never measure the same twice."""
-    if not (place / FACTS).is_file():
-        return None
-    facts = read_json(place / FACTS)
-    if not isinstance(facts, dict) or facts.get("request") != request or not facts.get("choice"):
-        return None
+    facts: Any = read_json(place / FACTS) if (place / FACTS).is_file() else None
     try:
-        return Choice(**facts["choice"])
-    except TypeError:
+        return Choice(**facts["choice"]) if facts["request"] == request else None
+    except (TypeError, KeyError):  # none, of an audit that trained nothing, or of another version
         return None
 
 
@@ -189,8 +165,6 @@ def _largest(labels: LabelTable) -> int:
     """Side of the largest of a few images."""
     sides = []
     for path in labels.paths[:: max(1, len(labels) // 5)] if labels.paths is not None else []:
-        try:
+        with suppress(InputError):  # unreadable images are listed when all are packed
             sides.append(max(read_image(Path(str(path))).shape))
-        except InputError:
-            continue  # unreadable images are listed when all are packed
     return max(sides, default=PICTURES)

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-from PIL import Image
-
-from bomd.audits.choose import Choice
+from bomd.audits.choose import Choice, usual_weights
 from bomd.config import DeviceSettings
+from bomd.data.colour import is_coloured
 from bomd.data.datasets.classes import CHEXPERT_NATIVE, NIH_NATIVE
+from bomd.data.images import read_image
 from bomd.errors import InputError
-from bomd.networks.backbone import BACKBONES
 from bomd.networks.device import make_fabric
 from bomd.networks.weights import is_made
 from bomd.pretrain.make import how_long, is_there
@@ -23,18 +21,12 @@ from bomd.tables import NO_FINDING, LabelTable
 
 LOOKED_AT = 8  # images
 NAMED = 2  # classes that have to be findings of the chest
-TINT = 12  # grey levels by which the channels of a grey image may differ, as JPEG lets them
 RADIOGRAPHS = ("CR", "DX", "RG", "DR")  # DICOM's words for plain X-rays
 
 
 @dataclass(frozen=True)
 class Look:
-    """What a few images and the class names suggest.
-
-    Attributes:
-        chests: Whether these are probably chest X-rays.
-        coloured: Whether any image has colour, which no X-ray has.
-    """
+    """What a few images and the class names suggest: chest X-rays, or images with colour, which no X-ray has."""
 
     chests: bool
     coloured: bool
@@ -42,11 +34,7 @@ class Look:
 
 
 def with_start(choice: Choice, asked: str | None, labels: LabelTable) -> tuple[Choice, list[str]]:
-    """The choice with the weights to start from, and a line that offers others where they may suit better.
-
-    Args:
-        asked: As `fit.weights` has them; None is ImageNet where there are such weights.
-    """
+    """The choice with the weights that are asked for or usual, and a line that offers others that may suit better."""
     look = look_at(labels)
     offered = offer(choice.backbone, choice.size, look) if asked is None else []
     return replace(choice, weights=choose_weights(asked, choice.backbone, look)), offered
@@ -82,10 +70,9 @@ def chest_findings(classes: Sequence[str]) -> list[str]:
 
 def choose_weights(asked: str | None, backbone: str, look: Look) -> str:
     """The weights to start from, or an error where those that are asked for do not suit."""
-    usual_ones = "none" if BACKBONES[backbone].load is None else "imagenet"
     if asked is None:
-        return usual_ones
-    if asked.startswith("imagenet") and usual_ones == "none":
+        return usual_weights(backbone)
+    if asked.startswith("imagenet") and usual_weights(backbone) == "none":
         rest = asked.removeprefix("imagenet").removeprefix("+") or "none"
         raise InputError(f"--weights {asked}: {backbone} has no ImageNet weights: use {rest}, or allow more --minutes.")
     if is_made(asked) and "phantom" in parts(asked)[1] and look.coloured:
@@ -98,7 +85,7 @@ def offer(backbone: str, size: int, look: Look) -> list[str]:
     if not look.chests:
         return []
     fabric = make_fabric(DeviceSettings())
-    plan = usual(backbone, "none" if BACKBONES[backbone].load is None else "imagenet", size, fabric.device.type)
+    plan = usual(backbone, usual_weights(backbone), size, fabric.device.type)
     takes = "which are made already" if is_there(plan) else f"made once, in {how_long(plan, fabric)}"
     return [
         f"These look like chest X-rays ({look.reason}): --weights {plan.name} starts from weights learnt on "
@@ -111,30 +98,22 @@ def _kind(path: Path) -> str | None:
     if scan := _scan(path):
         return scan
     try:
-        with Image.open(path) as image:
-            image.draft("RGB", (64, 64))
-            if image.mode in ("1", "L", "LA", "I", "F") or image.mode.startswith("I;"):
-                return "grey"
-            pixels = np.asarray(image.convert("RGB").resize((64, 64)), dtype=np.int16)
-    except Exception:  # Pillow raises many kinds for a damaged file; unreadable images are listed when all are packed
+        return "colour" if is_coloured(read_image(path, colour=True)) else "grey"
+    except InputError:  # unreadable images are listed when all are packed
         return None
-    return "colour" if int((pixels.max(axis=2) - pixels.min(axis=2)).max()) > TINT else "grey"
 
 
 def _scan(path: Path) -> str | None:
     """ "radiograph" or "other scan"; None for what is no DICOM file, and where nothing installed can read one."""
     try:
         from pydicom import dcmread
-        from pydicom.errors import InvalidDicomError
-    except ImportError:
-        return None
-    try:
+
         found = dcmread(path, stop_before_pixels=True, specific_tags=["Modality", "BodyPartExamined"])
         part = str(found.get("BodyPartExamined", "") or "CHEST").upper()
         chest = "CHEST" in part or "THORAX" in part
         return "radiograph" if chest and found.get("Modality", "") in RADIOGRAPHS else "other scan"
-    except (InvalidDicomError, OSError, AttributeError, ValueError):
-        return None  # most likely a picture
+    except Exception:  # pydicom has kinds of its own, and more for a damaged file; most likely it is a picture
+        return None
 
 
 def _plain(name: str) -> str:

@@ -1,58 +1,98 @@
-"""An audit without training: features or probabilities that somebody has judge the labels."""
+"""An audit without training: a file of features or probabilities, or a network as it is, judges the labels."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from bomd import progress, runs
-from bomd.audits.arrays import Rows
+from bomd.audits.arrays import Rows, read_features, read_probabilities
+from bomd.audits.frozen import plan_frozen
+from bomd.audits.given import Given
 from bomd.clean.calibrate import LEAST, logistic
 from bomd.clean.graph import nearest_images
 from bomd.clean.heads import FOLDS, Features, blocks, cross_fit_heads
 from bomd.clean.opinion import form_opinion
 from bomd.clean.rates import known_rates
-from bomd.config import Config
+from bomd.config import Config, FitSettings
 from bomd.data.datasets import DATASETS
+from bomd.errors import InputError
 from bomd.experiments.packing import Source, pack_images, skipped_images
 from bomd.experiments.records import LabelRecord
 from bomd.experiments.writing import write_run
-from bomd.files import mapped_array, read_array, read_arrays, write_array, write_arrays
+from bomd.files import fingerprint, mapped_array, read_array, read_arrays, write_array, write_arrays
 from bomd.methods.bomd_plus import as_flags
 from bomd.sources import code_of
-from bomd.tables import Floats, LabelTable, Text, rows_of
+from bomd.tables import Floats, LabelTable, rows_of
 
 Kind = Literal["features", "probabilities", "frozen"]  # where a run says how it was made, instead of a method
 NEIGHBOURS = 10  # images with the nearest features, to be looked at
-
+PICTURES = 128  # pixels of the images that are packed to be looked at
 
 Values = Callable[[Source, runs.Stages], Features]  # (n, D) features or (n, C) probabilities of packed images
 
 
-def given_features(features: Rows, ids: Text) -> Values:
-    """Those of a file, which stays on disk: (N, D) for the images with these (N) ids."""
-    return lambda source, stages: features.take(rows_of(ids, source.labels.ids))
+@dataclass(frozen=True, eq=False)
+class StandIn:
+    """What judges instead of a trained network."""
+
+    kind: Kind
+    values: Values
+    key: str
+    side: int = PICTURES  # pixels along a side of the images that the values want
+    fit: FitSettings = field(default_factory=FitSettings)  # names the network, where there is one
+
+    def config(self, name: str, train: dict[str, Any], images: int, seed: int) -> Config:
+        """The experiment, as `Choice.config` has it."""
+        return Config(name=name, method=self.kind, seed=seed, validation=0.0, train=train, fit=self.fit)
 
 
-def given_values(values: Floats, ids: Text) -> Values:
-    """Those of a file: (N, C) for the images with these (N) ids."""
-    return lambda source, stages: np.asarray(values[rows_of(ids, source.labels.ids)])
+def find_stand_in(
+    given: Given,
+    labels: LabelTable,
+    features: str | Path | None,
+    probabilities: str | Path | None,
+    backbone: str | None,
+) -> StandIn | None:
+    """What the options of an audit name, read and checked; None where a network is to be trained."""
+    if at_most_one(features, probabilities, backbone) is None:
+        return None
+    if backbone is not None:
+        frozen = plan_frozen(backbone, len(labels))
+        side = max(frozen.side, PICTURES)
+        return StandIn("frozen", frozen.features, frozen.fingerprint, side, FitSettings(backbone=backbone))
+    where = (given.labels.ids, given.rows, len(given.records.rows))
+    if features is not None:
+        rows = read_features(Path(features), *where)
+        return StandIn("features", _of(rows, labels), fingerprint("features", rows.values, rows.rows))
+    values = read_probabilities(Path(str(probabilities)), *where, given.labels.classes, labels.classes)
+    rows = Rows(values, np.arange(len(values)))
+    return StandIn("probabilities", _of(rows, labels), fingerprint("probabilities", values))
+
+
+def at_most_one(features: str | Path | None, probabilities: str | Path | None, backbone: str | None) -> str | None:
+    """The option that is set; an error where several are."""
+    ways = {"--features": features, "--probabilities": probabilities, "--backbone": backbone}
+    chosen = [name for name, way in ways.items() if way is not None]
+    if len(chosen) > 1:
+        raise InputError(f"{' and '.join(chosen)}: one of them judges the labels, so pass one.")
+    return chosen[0] if chosen else None
+
+
+def _of(rows: Rows, labels: LabelTable) -> Values:
+    """Those of a file, which may stay on disk, for the images that could be packed."""
+    return lambda source, stages: rows.take(rows_of(labels.ids, source.labels.ids))
 
 
 def run_untrained(config: Config, labels: LabelTable, values: Values, root: Path) -> runs.Run:
-    """Judge labels by what is given, and leave a run directory like any other.
-
-    Args:
-        config: All settings; its method is the kind of the values.
-        values: Features, or probabilities of the classes, once images are packed.
-        root: As for `bomd.experiments.experiment.run`.
-    """
+    """Judge labels by what is given, and leave a run directory like any other; the method is the kind of values."""
     started = time.time()
     this = runs.start(root, config, code=code_of(__name__, "bomd.data.store"))
     if this.finished:
@@ -73,14 +113,8 @@ def run_untrained(config: Config, labels: LabelTable, values: Values, root: Path
         neighbours = None
         note = "Probabilities that were given judge the labels, as if their model never saw them."
     opinion, posterior, _ = form_opinion(scores, given, known=known_rates(config.rates, given.classes))
-    record = LabelRecord(
-        given,
-        given.replace(posterior.truth),
-        opinion,
-        flags=as_flags(opinion),
-        neighbours=neighbours,
-        scores=scores,
-    )
+    targets, flags = given.replace(posterior.truth), as_flags(opinion)
+    record = LabelRecord(given, targets, opinion, flags=flags, neighbours=neighbours, scores=scores)
     notes = [note, *opinion.reasons, *skipped_images({"train": source})]
     facts = {"notes": notes, "seconds": round(time.time() - started, 1), "images_presented": 0}
     write_run(this, config, record, source.store, facts, runs.environment("cpu", started))
@@ -92,11 +126,7 @@ def judge_by_features(
 ) -> tuple[Floats, NDArray[np.int64]]:
     """(N, C) scores by heads that never saw the patient, and (N, K) the nearest images to look at.
 
-    Args:
-        features: (N, D) of the images.
-        given: Their labels.
-        seed: Of the split of the patients.
-        stage: Keeps both, so that neither is computed again after an interruption.
+    The stage keeps both, so that neither is computed again after an interruption.
     """
     scores, nearest, unit = (stage.directory / name for name in ("scores.npy", "nearest.npz", "unit.npy"))
     if not scores.exists():

@@ -92,8 +92,8 @@ def audit(
     For example: bomd audit labels.csv --images photos
     """
     from bomd.audits.audit import carry_out
+    from bomd.audits.found import headline, lines
     from bomd.audits.plan import plan
-    from bomd.audits.show import headline, lines
     from bomd.config import override
     from bomd.data.datasets import folder
     from bomd.typed import arguments

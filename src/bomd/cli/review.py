@@ -88,12 +88,12 @@ def decisions(
     reviewed, path = write_reviewed(run, output)
     written = [f"Reviewed labels: {path}", f"Who decided what: {details_beside(path)}"]
     if rates is not None:
-        from bomd.review.rates import write_rates
+        from bomd.review.learning import write_rates
 
         write_rates(run, reviewed, rates)
         written.append(f"Rates by these decisions: {rates}")
     if log is not None:
-        from bomd.review.sign_off import write_log
+        from bomd.review.change_log import write_log
 
         entries, page = write_log(run, reviewed, log)
         written.append(f"Change log: {log}, {len(entries)} lines; to sign: {page}")

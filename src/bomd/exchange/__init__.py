@@ -11,34 +11,19 @@ from typing import Any
 
 from bomd.data.label_files import WORKBOOK
 from bomd.errors import InputError
-from bomd.exchange import (
-    cleanlab,
-    cvat,
-    fiftyone,
-    hugging_face,
-    image_folder,
-    label_studio,
-    parquet,
-    table,
-    torchxrayvision,
-)
-from bomd.exchange.judgement import Judgement, read_run, short
+from bomd.exchange import cleanlab, cvat, fiftyone, hugging_face, image_folder, label_studio, table, torchxrayvision
+from bomd.exchange.documents import short
+from bomd.exchange.judgement import Judgement, read_run
 from bomd.typed import arguments, nearest
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One form.
-
-    Attributes:
-        read: `read(path, ...)` returns what is in a file or folder; its other arguments are settings.
-        write: `write(judgement, path, ...)` writes one; nothing writes a run but a run.
-        suffixes: Names that end so are of this form unless another is asked for.
-    """
+    """One form: `read(path, ...)` and `write(judgement, path, ...)`, whose other arguments are settings."""
 
     read: Callable[..., Judgement]
-    write: Callable[..., None] | None = None
-    suffixes: tuple[str, ...] = ()
+    write: Callable[..., None] | None = None  # nothing writes a run but a run
+    suffixes: tuple[str, ...] = ()  # names that end so are of this form unless another is asked for
 
 
 def read_cleanlab(path: Path, labels: Path | None = None, classes: Sequence[str] | None = None) -> Judgement:
@@ -49,7 +34,7 @@ def read_cleanlab(path: Path, labels: Path | None = None, classes: Sequence[str]
 EXCHANGES: dict[str, Exchange] = {
     "run": Exchange(read_run),
     "table": Exchange(table.read, table.write, (".csv", ".tsv")),
-    "parquet": Exchange(parquet.read, parquet.write, (".parquet",)),
+    "parquet": Exchange(table.read_parquet, table.write_parquet, (".parquet",)),
     "cleanlab": Exchange(read_cleanlab, cleanlab.write),
     "fiftyone": Exchange(fiftyone.read, fiftyone.write),
     "torchxrayvision": Exchange(torchxrayvision.read, torchxrayvision.write),
@@ -70,11 +55,9 @@ def convert(
     """Read one form and write another.
 
     Args:
-        source: A file or folder.
         target: The file to write, or for FiftyOne the folder.
-        read_as: A key of `EXCHANGES`; by default a folder is a run unless FiftyOne has written it, and a file what its
-            suffix says.
-        write_as: Likewise.
+        read_as: A key of `EXCHANGES`, as `write_as`; by default a folder is a run unless FiftyOne has written it, and
+            a file what its suffix says.
         options: Settings of either form, by name: what the one that reads does not know is for the one that writes.
     """
     given = dict(options or {})

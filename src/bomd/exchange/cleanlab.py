@@ -29,8 +29,9 @@ from bomd.data.cells import harmless
 from bomd.data.datasets import folder
 from bomd.data.label_files import read_cells
 from bomd.errors import InputError
-from bomd.exchange.documents import listed
-from bomd.exchange.judgement import Doubts, Judgement, as_doubts, number, short, soundness
+from bomd.exchange.documents import listed, short
+from bomd.exchange.judgement import Doubts, Judgement, amounts, number, soundness
+from bomd.exchange.table import truths
 from bomd.files import replacing
 from bomd.tables import Floats, LabelTable, rows_of
 
@@ -43,23 +44,21 @@ def to_frame(judgement: Judgement) -> pd.DataFrame:
 
     Without doubts no image is an issue and every score is NaN.
     """
-    given, doubts = judgement.given, judgement.doubts
+    given = judgement.given
     soft = ~(np.isnan(given.values) | np.isin(given.values, (0, 1)))
     if soft.any():
         first = str(given.ids[int(np.argmax(soft.any(axis=1)))])
         raise InputError(f"cleanlab's table holds given labels that are 0, 1 or unknown: image {first!r} has others.")
-    nothing = np.full(len(given), np.nan, dtype=np.float32)
-    expected = nothing if doubts is None else doubts.expected
-    wrong = np.full(given.values.shape, np.nan) if doubts is None else doubts.wrong
+    doubts = judgement.doubts or no_doubts(given)
     frame = pd.DataFrame(
         {
-            ISSUE: np.zeros(len(given), dtype=np.bool_) if doubts is None else doubts.flagged,
-            SCORE: soundness(expected),
+            ISSUE: doubts.flagged,
+            SCORE: soundness(doubts.expected),
             GIVEN: label_lists(given),
             PREDICTED: label_lists(judgement.best),
             UNKNOWN: [np.flatnonzero(row).tolist() for row in np.isnan(given.values)],
-            EXPECTED: expected,
-            WRONG: [json.dumps([number(value) for value in row]) for row in wrong],
+            EXPECTED: doubts.expected,
+            WRONG: [json.dumps([number(value) for value in row]) for row in doubts.wrong],
         },
         index=pd.Index(given.ids.astype(object), name="id"),
     )
@@ -82,7 +81,6 @@ def from_frame(
 
     Args:
         issues: As `Datalab.get_issues("label")` returns it, or `to_frame`.
-        classes: Names of the classes, by their numbers.
         ids: Names of the images, by their position in what cleanlab was given; by default the table's own index.
     """
     classes = classes or issues.attrs.get(CLASSES)
@@ -91,12 +89,12 @@ def from_frame(
     if GIVEN not in issues:
         raise InputError(f"The issues table has no column {GIVEN!r}: pass the labels that cleanlab was given.")
     names = issues.index.astype(str) if ids is None else [str(ids[place]) for place in _places(issues, len(ids))]
-    blank = np.zeros((len(issues), len(classes)), dtype=np.float32)
-    given = LabelTable(np.asarray(names, dtype=np.str_), tuple(classes), blank)
-    unknown = _matrix(issues, UNKNOWN, given) if UNKNOWN in issues else blank
-    given = given.replace(np.where(unknown == 1, np.float32(np.nan), _matrix(issues, GIVEN, given)))
-    given = replace(given, exclusive=all(map(_is_number, issues[GIVEN])))
-    proposed = given.replace(_matrix(issues, PREDICTED, given)) if PREDICTED in issues else None
+    one = all(re.fullmatch(r"\d{1,9}", str(cell).strip()) for cell in issues[GIVEN])
+    numbered = {name: _matrix(issues[name], len(classes)) for name in (GIVEN, PREDICTED, UNKNOWN) if name in issues}
+    unknown = numbered.get(UNKNOWN, np.zeros_like(numbered[GIVEN])) == 1
+    values = np.where(unknown, np.float32(np.nan), numbered[GIVEN])
+    given = LabelTable(np.asarray(names, dtype=np.str_), tuple(classes), values, exclusive=one)
+    proposed = given.replace(numbered[PREDICTED]) if PREDICTED in issues else None
     return Judgement(given, proposed, doubts(issues.set_axis(given.ids, axis=0), given))
 
 
@@ -108,36 +106,40 @@ def doubts(
     Args:
         issues: An issues table whose rows are named by id, or by their position in `given`, which is what cleanlab
             itself does; or (N) or (N, C) a mask as `find_label_issues` or `find_multilabel_issues_per_class` gives it.
-        given: The labels that cleanlab judged.
         per_class: (N, C) scores as `get_label_quality_scores_per_class` gives them.
     """
-    wrong = np.full(given.values.shape, np.nan) if per_class is None else 1 - np.asarray(per_class)
-    if wrong.shape != given.values.shape:
-        raise InputError(f"Scores of single labels have shape {wrong.shape}, not {given.values.shape}.")
+    shape, found = given.values.shape, no_doubts(given)
+    if per_class is not None:
+        found = replace(found, wrong=(1 - np.asarray(per_class)).astype(np.float32))
+    if found.wrong.shape != shape:
+        raise InputError(f"Scores of single labels have shape {found.wrong.shape}, not {shape}.")
     if isinstance(issues, np.ndarray):
-        if issues.dtype != np.bool_ or issues.shape not in (given.values.shape, given.values.shape[:1]):
-            raise InputError(f"A mask of {given.values.shape[0]} images is needed, not {issues.dtype} {issues.shape}.")
-        noisy = issues if issues.ndim == 1 else np.asarray(issues.any(axis=1))
-        return Doubts(given.ids, noisy, np.full(len(given), np.nan, dtype=np.float32), wrong.astype(np.float32))
+        if issues.dtype != np.bool_ or issues.shape not in (shape, shape[:1]):
+            raise InputError(f"A mask of {len(given)} images is needed, not {issues.dtype} {issues.shape}.")
+        return replace(found, flagged=np.asarray(issues.reshape(len(given), -1).any(axis=1)))
     if ISSUE not in issues:
         raise InputError(f"There is no column {ISSUE!r} in the issues table: {', '.join(map(str, issues.columns))}.")
-    if isinstance(issues.index.dtype, np.dtype) and issues.index.dtype.kind in "iu":
+    if _by_position(issues):
         rows = _places(issues, len(given))
     else:
         rows = rows_of(given.ids, np.asarray(issues.index.astype(str), dtype=np.str_))
     if len(rows) != len(given) or len(np.unique(rows)) != len(given):
         raise InputError(f"The issues table has {len(rows)} rows, and {len(given)} images were given, each needs one.")
-    noisy, expected = np.zeros(len(given), dtype=np.bool_), np.full(len(given), np.nan, dtype=np.float32)
-    noisy[rows] = [_truth(cell) for cell in issues[ISSUE]]
+    found.flagged[rows] = truths(issues[ISSUE], "The issues table")
     if EXPECTED in issues:
-        expected[rows] = pd.to_numeric(issues[EXPECTED], errors="coerce")
+        found.expected[rows] = pd.to_numeric(issues[EXPECTED], errors="coerce")
     elif SCORE in issues:
         score = pd.to_numeric(issues[SCORE], errors="coerce").to_numpy(dtype=np.float64)
-        expected[rows] = -np.log(np.clip(score, 1e-30, 1))
+        found.expected[rows] = -np.log(np.clip(score, 1e-30, 1))
     if WRONG in issues and per_class is None:
-        single = [_probabilities(cell, len(given.classes)) for cell in issues[WRONG]]
-        wrong[rows] = as_doubts(["" for _ in single], [False] * len(single), [None] * len(single), single).wrong
-    return Doubts(given.ids, noisy, expected, wrong.astype(np.float32))
+        found.wrong[rows] = [_probabilities(cell, len(given.classes)) for cell in issues[WRONG]]
+    return found
+
+
+def no_doubts(given: LabelTable) -> Doubts:
+    """Nothing is flagged, and nothing known."""
+    unknown = np.full(given.values.shape, np.nan, dtype=np.float32)
+    return Doubts(given.ids, np.zeros(len(given), np.bool_), np.full(len(given), np.nan, np.float32), unknown)
 
 
 def write(judgement: Judgement, path: Path) -> None:
@@ -149,13 +151,16 @@ def write(judgement: Judgement, path: Path) -> None:
 
 
 def read(path: Path, given: LabelTable | None = None, classes: Sequence[str] | None = None) -> Judgement:
-    """Read an issues table that was saved as CSV.
-
-    Args:
-        given: The labels that cleanlab was given, where the table does not hold them.
-        classes: Names of the classes, by their numbers, where the table does not hold them.
-    """
-    frame = _read_frame(path)
+    """Read an issues table that was saved as CSV; labels or names of classes are for one that does not hold them."""
+    frame = read_cells(path)
+    if ISSUE not in frame:
+        raise InputError(f"{path} is no issues table of cleanlab: it has no column {ISSUE!r}.")
+    if "id" in frame:
+        frame = frame.set_index("id")
+    elif str(frame.columns[0]).startswith("Unnamed"):  # as pandas writes positions
+        frame = frame.set_index(frame.columns[0])
+        if all(str(name).isdecimal() and len(str(name)) < 10 for name in frame.index):
+            frame.index = frame.index.astype(np.int64)
     if given is not None:
         return Judgement(given, None, doubts(frame, given))
     if classes is None and CLASSES in frame:
@@ -170,23 +175,13 @@ def read(path: Path, given: LabelTable | None = None, classes: Sequence[str] | N
     return from_frame(frame, classes)
 
 
-def _read_frame(path: Path) -> pd.DataFrame:
-    """The table with its rows named by id, or by the position that pandas wrote into a column without a name."""
-    frame = read_cells(path)
-    if ISSUE not in frame:
-        raise InputError(f"{path} is no issues table of cleanlab: it has no column {ISSUE!r}.")
-    if "id" in frame:
-        return frame.set_index("id")
-    if str(frame.columns[0]).startswith("Unnamed"):
-        frame = frame.set_index(frame.columns[0])
-        if all(str(name).isdecimal() and len(str(name)) < 10 for name in frame.index):
-            frame.index = pd.Index([int(name) for name in frame.index])
-    return frame
+def _by_position(issues: pd.DataFrame) -> bool:
+    return isinstance(issues.index.dtype, np.dtype) and issues.index.dtype.kind in "iu"
 
 
 def _places(issues: pd.DataFrame, images: int) -> NDArray[np.intp]:
     """(N) positions that name the rows of a table."""
-    if not (isinstance(issues.index.dtype, np.dtype) and issues.index.dtype.kind in "iu"):
+    if not _by_position(issues):
         raise InputError("The rows of the issues table are not named by position, as cleanlab names them.")
     places = issues.index.to_numpy(dtype=np.intp)
     if len(places) and not (places.min() >= 0 and places.max() < images):
@@ -194,52 +189,33 @@ def _places(issues: pd.DataFrame, images: int) -> NDArray[np.intp]:
     return places
 
 
-def _matrix(issues: pd.DataFrame, column: str, table: LabelTable) -> Floats:
+def _matrix(cells: pd.Series[Any], classes: int) -> Floats:
     """(N, C) 0 and 1 of lists of numbers."""
-    values = np.zeros(table.values.shape, dtype=np.float32)
-    for row, cell in enumerate(issues[column]):
-        values[row, _numbers(cell, column, len(table.classes))] = 1
+    values = np.zeros((len(cells), classes), dtype=np.float32)
+    for row, cell in enumerate(cells):
+        values[row, _numbers(cell, str(cells.name), classes)] = 1
     return values
 
 
 def _numbers(cell: Any, column: str, classes: int) -> list[int]:
-    """Numbers of classes in a list, or in the text that pandas makes of one: `[0, 2]`, or `[np.int64(0)]`."""
-    if _is_number(cell):
-        found = [int(cell)]
-    elif isinstance(cell, str):
-        plain = re.sub(r"np\.int\d+\((\d{1,9})\)", r"\1", cell).strip()
-        if not re.fullmatch(r"\[\s*(\d{1,9}(\s*,\s*\d{1,9})*)?\s*\]", plain):
-            raise InputError(f"{short(cell)} in column {column!r} of the issues table is no list of class numbers.")
-        found = [int(text) for text in re.findall(r"\d+", plain)]
-    else:
-        try:
-            found = [int(item) for item in cell]
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{short(cell)} in column {column!r} is no list of class numbers.") from error
+    """Numbers of classes: one, a list, or the text that pandas makes of either: `[0, 2]`, or `[np.int64(0)]`."""
+    text = str(cell.tolist() if isinstance(cell, np.ndarray) else cell)
+    plain = re.sub(r"np\.int\d+\((\d{1,9})\)", r"\1", text).strip()
+    if not re.fullmatch(r"\d{1,9}|\[\s*(\d{1,9}(\s*,\s*\d{1,9})*)?\s*\]", plain):
+        raise InputError(f"{short(cell)} in column {column!r} of the issues table is no list of class numbers.")
+    found = [int(digits) for digits in re.findall(r"\d+", plain)]
     wrong = [item for item in found if not 0 <= item < classes]
     if wrong:
         raise InputError(f"Column {column!r} of the issues table names class {wrong[0]}, and {classes} have names.")
     return found
 
 
-def _is_number(cell: Any) -> bool:
-    """Whether a cell is the number of one class, or the text of it."""
-    return bool(re.fullmatch(r"\d{1,9}", cell.strip())) if isinstance(cell, str) else isinstance(cell, int | np.integer)
-
-
-def _probabilities(cell: Any, classes: int) -> list[Any]:
-    """One number or None for each class, as `to_frame` writes them."""
+def _probabilities(cell: Any, classes: int) -> Floats:
+    """(C) one for each class, as `to_frame` writes them; NaN where there is none."""
     try:
         found = json.loads(cell)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{short(cell)} in column {WRONG!r} is no list of probabilities.") from error
     if not isinstance(found, list) or len(found) != classes:
         raise InputError(f"{short(cell)} in column {WRONG!r} is not one probability for each of {classes} classes.")
-    return found
-
-
-def _truth(cell: Any) -> bool:
-    word = str(cell).strip().lower()
-    if word not in ("true", "false"):
-        raise InputError(f"{short(cell)} in column {ISSUE!r} is neither True nor False.")
-    return word == "true"
+    return amounts(found)

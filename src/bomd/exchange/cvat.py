@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
 
+from bomd.audits.columns import chosen
 from bomd.errors import InputError
-from bomd.exchange.documents import checked, element, read_xml, write_xml
-from bomd.exchange.judgement import Judgement, positives, short
-from bomd.exchange.rows import columns_of, from_rows, names_below, to_rows
+from bomd.exchange.documents import checked, element, read_xml, short, write_xml
+from bomd.exchange.judgement import Judgement, from_rows, image_names, to_rows
 from bomd.files import write_json
-from bomd.tables import LabelTable
 
 NOTE = "bomd"  # the tag that carries what CVAT has no place for
 ATTRIBUTES = ("given", "flag", "expected", "wrong", "id")
@@ -40,35 +39,37 @@ def write(judgement: Judgement, path: Path, root: Path | None = None) -> None:
     element(task, "size", str(len(judgement)))
     element(task, "mode", "annotation")
     labels = element(task, "labels")
-    for name in (*given.classes, NOTE):
+    specified = _task_labels(given.classes)
+    for specification in specified:
         label = element(labels, "label")
-        element(label, "name", name)
-        element(label, "type", "tag")
+        element(label, "name", specification["name"])
+        element(label, "type", specification["type"])
         attributes = element(label, "attributes")
-        for attribute in ATTRIBUTES if name == NOTE else ():
+        for attribute in specification["attributes"]:
             item = element(attributes, "attribute")
-            for key, value in _specification(attribute).items():
+            for key, value in attribute.items():
                 element(item, key, "\n".join(value) if isinstance(value, list) else str(value))
-    for row, (name, cells) in enumerate(zip(_image_names(given, root), to_rows(judgement), strict=True)):
+    names = image_names(given, root, "the folder that was uploaded")
+    if root is None and given.paths is not None:
+        names = [Path(name).name for name in names]
+        if len(set(names)) < len(names):
+            raise InputError("Several images have the same file name: pass root, the folder that was uploaded to CVAT.")
+    for row, (name, cells) in enumerate(zip(names, to_rows(judgement), strict=True)):
         image = element(document, "image", id=str(row), name=name)
-        for present in positives(best.values[row], given.classes):
+        for present in chosen(best, best.values[row]):
             element(image, "tag", label=present, source="auto")
         note = element(image, "tag", label=NOTE, source="auto")
-        for key in ATTRIBUTES:
-            if key in cells:
-                element(note, "attribute", _text(cells[key]), name=key)
+        for key in (key for key in ATTRIBUTES if key in cells):
+            text = cells[key] if isinstance(cells[key], str) else json.dumps(cells[key])
+            element(note, "attribute", "" if cells[key] is None else text, name=key)
     write_xml(path, document)
-    write_json(path.with_suffix(".labels.json"), _task_labels(given.classes))
+    write_json(path.with_suffix(".labels.json"), specified)
 
 
 def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
-    """Read annotations as CVAT exports them, or as they were written here.
+    """Read annotations as CVAT exports them, or as they were written here; the classes are by default the task's.
 
-    Args:
-        classes: The classes; by default the labels of the task.
-
-    Returns:
-        Given labels with the tags as proposals, or, where images carry no remark of ours, the tags as given labels.
+    Tags are proposals beside the given labels, or, where images carry no remark of ours, the given labels.
     """
     document = read_xml(path)
     if document.tag != "annotations":
@@ -84,38 +85,17 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
     known = [name for name in classes or declared if name != NOTE]
     known += [name for note in notes for name in note.get("given", {})]
     lists = [[[name for name in row if name != NOTE]] for row in tags]
-    columns = columns_of(known, {name for row in lists for name in row[0]}, path)
     rows = [{"id": name, **(note if own else {})} for name, note in zip(names, notes, strict=True)]
-    return from_rows(rows, columns, str(path), listed=lists, decided=lists)
-
-
-def _image_names(given: LabelTable, root: Path | None) -> list[str]:
-    if given.paths is None:
-        return [str(name) for name in given.ids]
-    paths = [Path(str(path)) for path in given.paths]
-    if root is None:
-        names = [path.name for path in paths]
-        if len(set(names)) < len(names):
-            raise InputError("Several images have the same file name: pass root, the folder that was uploaded to CVAT.")
-        return names
-    return names_below(root, paths, "the folder that was uploaded")
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else json.dumps(value)
-
-
-def _specification(attribute: str) -> dict[str, Any]:
-    """How CVAT is told about one of our attributes."""
-    tick = attribute == "flag"
-    kind, values = ("checkbox", ["false"]) if tick else ("text", [""])
-    return {"name": attribute, "mutable": "False", "input_type": kind, "default_value": values[0], "values": values}
+    return from_rows(rows, known, str(path), listed=lists, decided=lists)
 
 
 def _task_labels(classes: Sequence[str]) -> list[dict[str, Any]]:
-    own = [_specification(name) | {"mutable": False} for name in ATTRIBUTES]
-    labels: list[dict[str, Any]] = [{"name": name, "type": "tag", "attributes": []} for name in classes]
-    return [*labels, {"name": NOTE, "type": "tag", "attributes": own}]
+    """How CVAT is told about the classes and our attributes."""
+    own: list[dict[str, Any]] = []
+    for name in ATTRIBUTES:
+        kind, values = ("checkbox", ["false"]) if name == "flag" else ("text", [""])
+        own.append({"name": name, "mutable": False, "input_type": kind, "default_value": values[0], "values": values})
+    return [{"name": name, "type": "tag", "attributes": own if name == NOTE else []} for name in (*classes, NOTE)]
 
 
 def _attribute(found: Element, name: str, path: Path) -> str:

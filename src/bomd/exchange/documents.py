@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 from xml.etree.ElementTree import Element, SubElement, TreeBuilder, indent, tostring
 from xml.parsers import expat
 
 from bomd.errors import InputError
-from bomd.exchange.judgement import short
 from bomd.files import write_text
 
 Kind = TypeVar("Kind")
 
 _DEEPEST = 100  # elements inside one another; the files here have five
 _WORDS: dict[type, str] = {str: "text", list: "a list", dict: "an object", bool: "true or false", int: "a whole number"}
+_HALF = re.compile("[\ud800-\udfff]")  # of a character, which JSON can spell and no file can hold
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def short(value: Any) -> str:
+    """A value of somebody else's file for an error message, however large it is."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def read_bytes(path: Path) -> bytes:
     """The content of a file that must not be empty."""
     try:
         if path.exists() and not path.is_file():  # reading a pipe would wait for ever
-            raise InputError(f"Cannot read {path}: it is not a file.")
+            raise OSError(errno.EINVAL, "it is not a file")
         content = path.read_bytes()
-    except InputError:
-        raise
     except (OSError, ValueError) as error:  # a path with a NUL in it is a ValueError
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise InputError(f"Cannot read {path}: {reason}.") from error
+        raise InputError(f"Cannot read {path}: {getattr(error, 'strerror', error)}.") from error
     if not content.strip():
         raise InputError(f"{path} is empty.")
     return content
@@ -44,19 +48,16 @@ def read_json(path: Path) -> Any:
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
     """The objects in a file with one on each line."""
-    lines = read_bytes(path).splitlines()
-    rows = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    return [
-        checked(_parse_json(line, f"{path}, line {number}"), dict, f"{path}, line {number}") for number, line in rows
-    ]
+    lines = {f"{path}, line {number}": line for number, line in enumerate(read_bytes(path).splitlines(), 1)}
+    return [checked(_parse_json(line, where), dict, where) for where, line in lines.items() if line.strip()]
 
 
 def checked(value: Any, kind: type[Kind], where: str) -> Kind:
     """The value, which must be of this kind; text must be such that it can be written again."""
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise InputError(f"{where}: expected {_WORDS[kind]}, got {short(value)}.")
-    if isinstance(value, str):
-        _refuse_halves(value, where)
+    if isinstance(value, str) and _HALF.search(value):
+        raise InputError(f"{where}: {short(value)} holds half a character.")
     return value
 
 
@@ -70,6 +71,14 @@ def field(record: Mapping[str, Any], name: str, kind: type[Kind], where: str) ->
 def listed(value: Any, where: str) -> list[str]:
     """A list of texts."""
     return [checked(item, str, where) for item in checked(value, list, where)]
+
+
+def class_of(value: Any, names: Sequence[str], where: str) -> str:
+    """The name of a class by its number."""
+    number = checked(value, int, where)
+    if not 0 <= number < len(names):
+        raise InputError(f"{where}: there is no class number {number}; {len(names)} have names.")
+    return names[number]
 
 
 def read_xml(path: Path) -> Element:
@@ -128,9 +137,3 @@ def _parse_json(content: bytes, where: str) -> Any:
         raise InputError(f"{where}: brackets are nested too deeply.") from error
     except ValueError as error:  # not UTF-8, not JSON, or a number with thousands of digits
         raise InputError(f"{where} is not JSON: {' '.join(str(error).split())[:200]}.") from error
-
-
-def _refuse_halves(text: str, where: str) -> None:
-    """Half of a character, which JSON can spell and no file can hold."""
-    if not text.isascii() and any("\ud800" <= sign <= "\udfff" for sign in text):
-        raise InputError(f"{where}: {short(text)} holds half a character.")

@@ -6,8 +6,7 @@ can be made and read without it:
     image_id, patient        text
     given, proposed          Classifications; the confidence is the value of a label below 1
     unknown                  classes that are not labelled
-    flag, expected           whether it is worth a look, and how many labels are expected to be wrong
-    rank                     place in the order of review, from 1
+    flag, expected, rank     as `bomd.exchange.judgement.Doubts` has them
     wrong                    Classifications, one for each label that was judged: the confidence is the probability that
                              the given label is wrong, and `given` whether the class was given
     predicted                Classifications of the classes proposed at 0.5 or more, with the logits of all, which is
@@ -27,15 +26,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bomd import outside
 from bomd.errors import InputError
-from bomd.exchange.documents import checked, field, listed, read_json
-from bomd.exchange.judgement import Judgement, number, positives, unknowns
-from bomd.exchange.rows import columns_of, from_rows
+from bomd.exchange.documents import checked, class_of, field, listed, read_json
+from bomd.exchange.judgement import Judgement, columns_of, from_rows, number
 from bomd.files import write_json
-from bomd.tables import Floats, LabelTable
 
 FLAGGED = "flagged"
 NOT_HERE = "FiftyOne is not installed: pip install fiftyone; or write a folder for it."
@@ -52,7 +48,7 @@ def write(judgement: Judgement, path: Path) -> None:
     if given.paths is None:
         raise InputError("FiftyOne shows files, and these images have none.")
     fields = field_names(given.classes)
-    places = None if judgement.doubts is None else judgement.doubts.places
+    places = [] if judgement.doubts is None else judgement.doubts.places.tolist()
     samples = [_sample(judgement, row, fields, places) for row in range(len(judgement))]
     write_json(path / SAMPLES, {"samples": samples})
     info = {"classes": list(given.classes), "fields": fields}
@@ -104,9 +100,7 @@ def field_names(classes: Sequence[str]) -> dict[str, str]:
     return fields
 
 
-def _sample(
-    judgement: Judgement, row: int, fields: Mapping[str, str], places: NDArray[np.int64] | None
-) -> dict[str, Any]:
+def _sample(judgement: Judgement, row: int, fields: Mapping[str, str], places: Sequence[int]) -> dict[str, Any]:
     given, proposed, doubts = judgement.given, judgement.proposed, judgement.doubts
     assert given.paths is not None
     sample: dict[str, Any] = {
@@ -116,30 +110,38 @@ def _sample(
     }
     if given.patients is not None:
         sample["patient"] = str(given.patients[row])
-    sample["given"] = _classifications(given, row)
-    sample["unknown"] = unknowns(given.values[row], given.classes)
+    own = dict(zip(given.classes, given.values[row], strict=True))
+    better = {} if proposed is None else dict(zip(given.classes, proposed.values[row], strict=True))
+    sample["given"] = _classifications(own)
+    sample["unknown"] = [name for name, value in own.items() if np.isnan(value)]
     if proposed is not None:
-        sample["proposed"] = _classifications(proposed, row)
-        sample["predicted"] = _prediction(proposed, row)
-    for table, before in ((given, "given"), (proposed, "predicted")):
-        values = {} if table is None else dict(zip(table.classes, table.values[row], strict=True))
+        sample["proposed"] = _classifications(better)
+        likely = [_one(name, confidence=number(value)) for name, value in better.items() if value >= 0.5]
+        sample["predicted"] = _several(likely, logits=[_logit(value) for value in better.values()])
+    for before, values in (("given", own), ("predicted", better)):
         sample |= {f"{before}_{fields[name]}": _decision(value) for name, value in values.items() if name in fields}
     if doubts is not None:
         sample |= {"flag": bool(doubts.flagged[row]), "expected": number(doubts.expected[row])}
-        sample["wrong"] = _confident(given, doubts.wrong[row], row)
-    if places is not None:
-        sample["rank"] = int(places[row])
+        judged = [
+            _one(name, confidence=number(doubt), given=bool(own[name] >= 0.5))
+            for name, doubt in zip(given.classes, doubts.wrong[row], strict=True)
+            if not np.isnan(doubt)
+        ]
+        sample |= {"wrong": _several(judged), "rank": places[row]}
     return sample
 
 
-def _prediction(table: LabelTable, row: int) -> dict[str, Any]:
-    """What is at least as likely as not, and how likely every class is."""
-    likely = dict(zip(table.classes, table.values[row], strict=True))
-    found = [
-        {"_cls": "Classification", "label": name, "confidence": number(likely[name])}
-        for name in positives(table.values[row], table.classes)
-    ]
-    return {"_cls": "Classifications", "classifications": found, "logits": [_logit(v) for v in likely.values()]}
+def _one(label: str, **known: Any) -> dict[str, Any]:
+    return {"_cls": "Classification", "label": label, **known}
+
+
+def _several(found: list[dict[str, Any]], **known: Any) -> dict[str, Any]:
+    return {"_cls": "Classifications", "classifications": found, **known}
+
+
+def _classifications(values: Mapping[str, Any]) -> dict[str, Any]:
+    known = {name: {"confidence": number(value)} if value < 1 else {} for name, value in values.items() if value > 0}
+    return _several([_one(name, **confidence) for name, confidence in known.items()])
 
 
 def _decision(value: Any) -> dict[str, Any] | None:
@@ -147,33 +149,13 @@ def _decision(value: Any) -> dict[str, Any] | None:
     if np.isnan(value):
         return None
     decided, likely = (PRESENT, value) if value >= 0.5 else (ABSENT, 1 - value)
-    logits = [_logit(1 - value), _logit(value)]
-    return {"_cls": "Classification", "label": decided, "confidence": number(np.float32(likely)), "logits": logits}
+    return _one(decided, confidence=number(np.float32(likely)), logits=[_logit(1 - value), _logit(value)])
 
 
 def _logit(value: Any) -> float:
     """The logarithm of the odds; 0, even ones, where the value is not known."""
     inner = 0.5 if np.isnan(value) else float(np.clip(value, LEAST, 1 - LEAST))
     return float(np.round(np.log(inner / (1 - inner)), 4))
-
-
-def _classifications(table: LabelTable, row: int) -> dict[str, Any]:
-    found = [
-        {"_cls": "Classification", "label": name} | ({"confidence": number(value)} if value < 1 else {})
-        for name, value in zip(table.classes, table.values[row], strict=True)
-        if value > 0
-    ]
-    return {"_cls": "Classifications", "classifications": found}
-
-
-def _confident(given: LabelTable, wrong: Floats, row: int) -> dict[str, Any]:
-    """How probably each label that was judged is wrong, and whether the class was given."""
-    judged = [
-        {"_cls": "Classification", "label": name, "confidence": number(doubt), "given": bool(value >= 0.5)}
-        for name, doubt, value in zip(given.classes, wrong, given.values[row], strict=True)
-        if not np.isnan(doubt)
-    ]
-    return {"_cls": "Classifications", "classifications": judged}
 
 
 def _read_samples(path: Path, labels: str | None, classes: Sequence[str] | None) -> Judgement:
@@ -187,23 +169,19 @@ def _read_samples(path: Path, labels: str | None, classes: Sequence[str] | None)
     if name is None:
         known = ", ".join(list(samples[0])[:20])
         raise InputError(f"{file} has no field with labels: {known}; pass labels (--set labels=FIELD).")
-    rows, blank = [], []
+    rows = []
     for place, sample in enumerate(samples, 1):
         where = f"{file}, sample {place}"
-        keys = {"given": name, "proposed": "proposed", "wrong": "wrong"}
-        labels_of = {key: _confidences(sample.get(kept), where) for key, kept in keys.items()}
-        identity = field(sample, "image_id" if "image_id" in sample else "filepath", str, where)
-        rows.append(sample | labels_of | {"id": identity, "filepath": field(sample, "filepath", str, where)})
-        blank.append(listed(sample.get("unknown") or [], where))
-    if classes is None:
-        metadata = read_json(path / "metadata.json") if (path / "metadata.json").exists() else {}
-        classes = _classes_of(checked(metadata, dict, f"{path / 'metadata.json'}"))
-    mentioned = {label for row in rows for key in ("given", "proposed") for label in row[key] or ()}
-    columns = columns_of(classes, mentioned.union(*blank), file)
-    for key in ("given", "proposed"):
-        for row, filled in zip(rows, _filled([row[key] for row in rows], blank, columns), strict=True):
-            row[key] = filled
-    return from_rows(rows, columns, str(file), paths=[row["filepath"] for row in rows])
+        row = sample | {"given": sample.get(name), "unknown": listed(sample.get("unknown") or [], where)}
+        for part in ("given", "proposed", "wrong"):
+            if row.get(part) is not None:
+                held = checked(row[part], dict, where)
+                items = [held] if held.get("_cls") == "Classification" else field(held, "classifications", list, where)
+                row[part] = _confidences(items, (), where)
+        identity = "image_id" if "image_id" in row else "filepath"
+        rows.append(row | {"id": field(row, identity, str, where), "filepath": field(row, "filepath", str, where)})
+    named = _classes_of(path / "metadata.json") if classes is None else classes
+    return _judgement(rows, named, file, [row["filepath"] for row in rows])
 
 
 def _read_classifications(path: Path, classes: Sequence[str] | None) -> Judgement:
@@ -214,63 +192,47 @@ def _read_classifications(path: Path, classes: Sequence[str] | None) -> Judgemen
     images = field(document, "labels", dict, str(file))
     if not images:
         raise InputError(f"{file} labels no image.")
-    rows: list[dict[str, Any] | None] = []
+    rows = []
     for image, target in images.items():
         where = f"{file}, image {image!r}"
-        items = target if isinstance(target, list) else [] if target is None else [target]
-        found: dict[str, Any] = {}
-        for item in items:
-            item = item if isinstance(item, dict) else {"label": item}
-            found[_label(item.get("label"), names, where)] = _confidence(item.get("confidence"))
-        rows.append(None if target is None else found)
-    columns = columns_of(classes or names, {label for row in rows for label in row or ()}, file)
-    given = zip(images, _filled(rows, [[]] * len(rows), columns), strict=True)
-    return from_rows([{"id": checked(image, str, str(file)), "given": row} for image, row in given], columns, str(file))
+        items = target if isinstance(target, list) else [target]
+        given = None if target is None else _confidences(items, names, where)
+        rows.append({"id": checked(image, str, str(file)), "given": given})
+    return _judgement(rows, classes or names, file)
 
 
-def _label(value: Any, names: Sequence[str], where: str) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        if not 0 <= value < len(names):
-            raise InputError(f"{where}: there is no class number {value}; 'classes' has {len(names)}.")
-        return names[value]
-    return checked(value, str, where)
+def _judgement(
+    rows: Sequence[dict[str, Any]], classes: Sequence[str], file: Path, paths: Sequence[str] | None = None
+) -> Judgement:
+    """What samples say: a class that one does not list is absent, or unknown if the sample says so."""
+    parts = ("given", "proposed")
+    named = {label for row in rows for part in (*parts, "unknown") for label in row.get(part) or ()}
+    columns = columns_of(classes, named, file)
+    for row in rows:
+        absent = {name: None if name in row.get("unknown", ()) else 0.0 for name in columns}
+        row |= {part: absent | row[part] for part in parts if row.get(part) is not None}
+    return from_rows(rows, columns, str(file), paths=paths)
 
 
 def _label_fields(samples: Sequence[dict[str, Any]]) -> list[str]:
     kinds = ("Classifications", "Classification")
-    first = [name for sample in samples for name, value in sample.items() if _kind(value) in kinds]
-    return [name for name in dict.fromkeys(first) if name not in OPINIONS]
+    held = [(name, value) for sample in samples for name, value in sample.items() if isinstance(value, dict)]
+    return [name for name, value in held if value.get("_cls") in kinds and name not in OPINIONS]
 
 
-def _kind(value: Any) -> Any:
-    return value.get("_cls") if isinstance(value, dict) else None
+def _confidences(items: Sequence[Any], names: Sequence[str], where: str) -> dict[str, Any]:
+    """Classes, by their names or numbers, and their values: 1 where none is said."""
+    found = {}
+    for item in items:
+        entry = item if isinstance(item, dict) else {"label": item}
+        label = field(entry, "label", object, where)
+        name = class_of(label, names, where) if isinstance(label, int) else checked(label, str, where)
+        found[name] = 1.0 if entry.get("confidence") is None else entry["confidence"]
+    return found
 
 
-def _confidences(value: Any, where: str) -> dict[str, Any] | None:
-    """Classes and their values in one field of one sample; None where it is blank."""
-    if value is None:
-        return None
-    labels = checked(value, dict, where)
-    items = [labels] if _kind(labels) == "Classification" else field(labels, "classifications", list, where)
-    entries = [checked(item, dict, where) for item in items]
-    return {field(item, "label", str, where): _confidence(item.get("confidence")) for item in entries}
-
-
-def _confidence(value: Any) -> Any:
-    return 1.0 if value is None else value
-
-
-def _filled(
-    rows: Sequence[dict[str, Any] | None], blank: Sequence[Sequence[str]], classes: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Rows in which every class has a value: 0 where it is not listed, None where it is unknown."""
-    return [
-        {} if row is None else {name: row.get(name, None if name in unknown else 0.0) for name in classes}
-        for row, unknown in zip(rows, blank, strict=True)
-    ]
-
-
-def _classes_of(metadata: dict[str, Any]) -> list[str]:
+def _classes_of(file: Path) -> list[str]:
+    metadata = checked(read_json(file), dict, str(file)) if file.exists() else {}
     info = metadata.get("info")
     found = metadata.get("default_classes") or (info.get("classes") if isinstance(info, dict) else None)
-    return list(dict.fromkeys(listed(found, "metadata.json, classes"))) if found else []
+    return listed(found or [], f"{file}, classes")

@@ -3,8 +3,7 @@
     id, path, patient        text
     labels                   classes that are given, as a list of ClassLabel
     given, proposed          a value for every class, null where unknown
-    flag, expected, wrong    whether the image is worth a look, how many of its labels are expected to be wrong, and
-                             the probability of each
+    flag, expected, wrong    see `bomd.exchange.judgement.Doubts`
 
 Parquet is read and written by pyarrow alone, with the features described as `datasets` expects them.
 """
@@ -20,10 +19,9 @@ import numpy as np
 
 from bomd import outside
 from bomd.errors import InputError
-from bomd.exchange import parquet
-from bomd.exchange.documents import checked, field, listed
-from bomd.exchange.judgement import Judgement, number
-from bomd.exchange.rows import from_rows
+from bomd.exchange.documents import checked, class_of, field, listed
+from bomd.exchange.judgement import Judgement, from_rows, number
+from bomd.exchange.table import arrow_package, load_parquet, save_parquet
 
 VALUES = ("given", "proposed", "wrong")  # columns with one number per class
 IDS = ("id", "image_id", "file_name", "path")
@@ -44,7 +42,7 @@ def from_dataset(dataset: Any) -> Judgement:
 
 def write(judgement: Judgement, path: Path) -> None:
     """Write Parquet that `datasets` opens with the names of the classes."""
-    arrow = parquet.arrow_package()
+    arrow = arrow_package()
     columns = _columns(judgement)
     features = _features(columns, judgement.given.classes)
     plain = {"string": arrow.string(), "float32": arrow.float32(), "bool": arrow.bool_()}
@@ -56,12 +54,12 @@ def write(judgement: Judgement, path: Path) -> None:
 
     arrays = {name: arrow.array(column, kind(features[name])) for name, column in columns.items()}
     described = json.dumps({"info": {"features": features}}).encode()
-    parquet.save(arrow.table(arrays), path, {b"huggingface": described})
+    save_parquet(arrow.table(arrays), path, {b"huggingface": described})
 
 
 def read(path: Path) -> Judgement:
     """Read Parquet that `write` or `datasets` made, with a column `labels` of class labels."""
-    found = parquet.load(path)
+    found = load_parquet(path)
     where = f"{path}, the description of its features"
     try:
         described = json.loads((found.schema.metadata or {}).get(b"huggingface", b""))
@@ -74,10 +72,8 @@ def read(path: Path) -> Judgement:
 
 def _columns(judgement: Judgement) -> dict[str, list[Any]]:
     given, proposed, doubts = judgement.given, judgement.proposed, judgement.doubts
-    columns: dict[str, list[Any]] = {"id": given.ids.tolist()}
-    for name, column in (("path", given.paths), ("patient", given.patients)):
-        if column is not None:
-            columns[name] = column.tolist()
+    names = {"id": given.ids, "path": given.paths, "patient": given.patients}
+    columns: dict[str, list[Any]] = {name: texts.tolist() for name, texts in names.items() if texts is not None}
     columns["labels"] = [np.flatnonzero(row).tolist() for row in given.values >= 0.5]
     columns["given"] = [[number(value) for value in row] for row in given.values]
     if proposed is not None:
@@ -129,8 +125,5 @@ def _chosen(cells: Any, names: Sequence[str], where: str) -> list[list[str]]:
     """One person's list of classes, by number; a blank is nobody's."""
     if cells is None:
         return []
-    numbers = [checked(cell, int, f"{where}, 'labels'") for cell in checked(cells, list, f"{where}, 'labels'")]
-    wrong = [cell for cell in numbers if not 0 <= cell < len(names)]
-    if wrong:
-        raise InputError(f"{where}, 'labels': there is no class number {wrong[0]}.")
-    return [[names[cell] for cell in numbers]]
+    where = f"{where}, 'labels'"
+    return [[class_of(cell, names, where) for cell in checked(cells, list, where)]]

@@ -6,37 +6,32 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bomd.clean.opinion import rank_by
+from bomd.data.datasets.folder import CLASSES
 from bomd.errors import InputError
+from bomd.exchange.documents import checked, short
 from bomd.experiments.records import load_record
 from bomd.review.evidence import only_run
 from bomd.runs import Run
 from bomd.tables import NO_FINDING, Floats, LabelTable, Text
 
 Cell = float | None
+Lists = Sequence[Sequence[Iterable[str]]]  # for each image the classes that each of some people listed
 
 
 @dataclass(frozen=True, eq=False)
 class Doubts:
-    """How far given labels are doubted.
-
-    Attributes:
-        flagged: (N) images worth a look.
-        expected: (N) how many labels are expected to be wrong; NaN where unknown.
-        wrong: (N, C) probability that the given label is wrong; NaN where unknown.
-        rank: (N) place in the order of review, from 1, where a run says so.
-    """
+    """How far given labels are doubted."""
 
     ids: Text
-    flagged: NDArray[np.bool_]
-    expected: Floats
-    wrong: Floats
-    rank: NDArray[np.int64] | None = None
+    flagged: NDArray[np.bool_]  # (N) images worth a look
+    expected: Floats  # (N) how many labels are expected to be wrong; NaN where unknown
+    wrong: Floats  # (N, C) probability that the given label is wrong; NaN where unknown
+    rank: NDArray[np.int64] | None = None  # (N) place in the order of review, from 1, where a run says so
 
     @property
     def places(self) -> NDArray[np.int64]:
@@ -46,15 +41,10 @@ class Doubts:
 
 @dataclass(frozen=True, eq=False)
 class Judgement:
-    """Labels with an opinion about them; the opinion never takes the place of what was given.
-
-    Attributes:
-        proposed: Better ones, of the same images and classes: by a run, or by people who looked.
-        doubts: Which images and labels look wrong.
-    """
+    """Labels with an opinion about them; the opinion never takes the place of what was given."""
 
     given: LabelTable
-    proposed: LabelTable | None = None
+    proposed: LabelTable | None = None  # better ones, of the same images and classes: by a run, or by people who looked
     doubts: Doubts | None = None
 
     def __post_init__(self) -> None:
@@ -86,27 +76,14 @@ def read_run(path: Path) -> Judgement:
     opinion = record.opinion
     order = np.argsort(opinion.rank)  # so that rows are in the order of review in every form
     given = record.given.take(order)
-    doubts = Doubts(
-        given.ids, record.flagged[order], opinion.expected[order], opinion.wrong[order], opinion.rank[order]
-    )
+    flagged, expected, wrong = record.flagged[order], opinion.expected[order], opinion.wrong[order]
+    doubts = Doubts(given.ids, flagged, expected, wrong, opinion.rank[order])
     return Judgement(given, given.replace(opinion.proposed[order]), doubts)
-
-
-def positives(values: NDArray[Any], classes: Sequence[str]) -> list[str]:
-    """Names of the classes at 0.5 or more in one row; unknown ones are not among them."""
-    return [name for name, value in zip(classes, values, strict=True) if value >= 0.5]
-
-
-def unknowns(values: NDArray[Any], classes: Sequence[str]) -> list[str]:
-    """Names of the classes that are not labelled in one row."""
-    return [name for name, value in zip(classes, values, strict=True) if np.isnan(value)]
 
 
 def number(value: Any) -> Cell:
     """A value as JSON holds it: the shortest number that is the same in 32 bits, None for NaN."""
-    if np.isnan(value):
-        return None
-    return int(value) if value in (0, 1) else float(str(np.float32(value)))
+    return None if np.isnan(value) else int(value) if value in (0, 1) else float(str(np.float32(value)))
 
 
 def from_names(rows: Sequence[Mapping[str, Cell]], classes: Sequence[str], where: str) -> Floats:
@@ -132,7 +109,6 @@ def from_lists(
     means none of the classes, unless "No Finding" is a class, for then it means that nothing was said.
 
     Args:
-        rows: A list for each person and image.
         unknown: (N, C) labels that were unknown when people looked: nobody's silence makes them 0, and an empty list
             then says that nothing was found.
     """
@@ -140,9 +116,7 @@ def from_lists(
     places = {name: place for place, name in enumerate(classes)}
     silence_is_unknown = unknown is None and NO_FINDING in places
     for row, lists in enumerate(rows):
-        spoken = [set(listed) for listed in lists]
-        if silence_is_unknown:
-            spoken = [listed for listed in spoken if listed]
+        spoken = [listed for listed in map(set, lists) if listed or not silence_is_unknown]
         if spoken:
             values[row] = 0
             for listed in spoken:
@@ -152,56 +126,120 @@ def from_lists(
     return values.clip(0, 1)
 
 
-def ordered(names: Iterable[str]) -> tuple[str, ...]:
-    """Classes that no file puts in order: by name, "No Finding" last."""
-    return tuple(sorted(set(names), key=lambda name: (name == NO_FINDING, name)))
-
-
 def soundness(expected: NDArray[Any]) -> NDArray[np.float64]:
     """(N) scores from 0 to 1, the lowest first in the order of review: exp(-x), about the chance that all are right."""
     return np.asarray(np.exp(-expected.astype(np.float64)))
 
 
-def as_doubts(
-    ids: Sequence[str] | Text, flagged: Sequence[Any], expected: Sequence[Any], wrong: Sequence[Sequence[Any]]
-) -> Doubts:
-    """Doubts of values that somebody else's file holds.
+def amounts(values: Sequence[Any], most: float = 1) -> Floats:
+    """(C) how many labels, or how probably each, are wrong by somebody else's file; NaN for None."""
+    for value in values:
+        known = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most
+        if value is not None and not known:
+            raise InputError(f"{short(value)} does not say how many labels, or how probably one, are wrong.")
+    return np.asarray([np.nan if value is None else value for value in values], dtype=np.float32)
+
+
+def to_rows(judgement: Judgement) -> list[dict[str, Any]]:
+    """One object per image, the shape that tasks, tags, samples and lines of other tools have in common.
+
+    id, patient              text
+    given, proposed          the value of every class by its name, null where unknown
+    flag, expected, wrong    as `Doubts` has them; like all others, only if the judgement does
+    """
+    given, proposed, doubts = judgement.given, judgement.proposed, judgement.doubts
+    rows = []
+    for row, name in enumerate(given.ids.tolist()):
+        cells: dict[str, Any] = {"id": name}
+        if given.patients is not None:
+            cells["patient"] = str(given.patients[row])
+        cells["given"] = _by_name(given.values[row], given.classes)
+        if proposed is not None:
+            cells["proposed"] = _by_name(proposed.values[row], given.classes)
+        if doubts is not None:
+            cells |= {"flag": bool(doubts.flagged[row]), "expected": number(doubts.expected[row])}
+            cells["wrong"] = _by_name(doubts.wrong[row], given.classes)
+        rows.append(cells)
+    return rows
+
+
+def from_rows(
+    rows: Sequence[Mapping[str, Any]],
+    classes: Sequence[str],
+    where: str,
+    listed: Lists | None = None,
+    decided: Lists | None = None,
+    paths: Sequence[str] | None = None,
+) -> Judgement:
+    """Labels, proposals and doubts of such objects, in which text is text and what has names is an object.
 
     Args:
-        flagged: (N) true or false.
-        expected: (N) numbers, or None where there is none.
-        wrong: (N, C) likewise for single labels.
+        rows: As `to_rows` makes them; all but the id may be missing.
+        classes: Those that have an order; any others that are named follow.
+        listed: Given labels where no object has any.
+        decided: What people made of the given labels; it takes the place of proposals.
     """
-    for value in flagged:
-        if not isinstance(value, bool):
-            raise InputError(f"The flag {short(value)} is neither true nor false.")
-    return Doubts(
-        np.asarray(ids, dtype=np.str_),
-        np.asarray(flagged, dtype=np.bool_),
-        np.asarray(_numbers(expected, 1e30), dtype=np.float32),
-        np.asarray([_numbers(row, 1) for row in wrong], dtype=np.float32),
+    given, offered = ([row.get(part) or {} for row in rows] for part in ("given", "proposed"))
+    named = [name for part in (given, offered) for cells in part for name in cells]
+    classes = columns_of([*classes, *named], {name for lists in listed or () for one in lists for name in one}, where)
+    values = from_names(given, classes, where) if any(given) else from_lists(listed or [[]] * len(rows), classes)
+    patients = [row.get("patient") for row in rows]
+    labels = LabelTable(
+        _texts([row["id"] for row in rows]),
+        classes,
+        values,
+        paths=None if paths is None else _texts(paths),
+        patients=_texts(patients) if all(isinstance(name, str) for name in patients) else None,
     )
+    proposed, doubts = None, None
+    if any(given) and decided is not None:
+        better = from_lists(decided, classes, np.isnan(values))
+        proposed = None if np.isnan(better).all() else labels.replace(better)
+    elif any(offered):
+        proposed = labels.replace(from_names(offered, classes, where))
+    if all(isinstance(row.get("flag"), bool) for row in rows):
+        wrong = [amounts([(row.get("wrong") or {}).get(name) for name in classes]) for row in rows]
+        expected = amounts([row.get("expected") for row in rows], most=1e30)
+        doubts = Doubts(labels.ids, np.asarray([row["flag"] for row in rows]), expected, np.stack(wrong))
+    return Judgement(labels, proposed, doubts)
 
 
-def _numbers(values: Sequence[Any], most: float) -> list[float]:
-    for value in values:
-        if value is not None and (
-            isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most
-        ):
-            raise InputError(f"{short(value)} does not say how many labels, or how probably one, are wrong.")
-    return [np.nan if value is None else float(value) for value in values]
+def columns_of(first: Iterable[str], rest: Iterable[str], where: object) -> tuple[str, ...]:
+    """The classes of a file: those that have an order in it, then the others by name, "No Finding" last."""
+    known = dict.fromkeys(first)
+    columns = (*known, *sorted(set(rest) - set(known), key=lambda name: (name == NO_FINDING, name)))
+    if not columns:
+        raise InputError(f"{where} names no class; {CLASSES}.")
+    return columns
 
 
-def file_of(address: str) -> str:
-    """The path or file name inside an address: of a web page, of Label Studio's local files, or a plain path."""
-    parts = urlsplit(address) if "://" in address or address.startswith("/data/") else None
-    if parts is None:
-        return address
-    local = parse_qs(parts.query).get("d")
-    return local[0] if local else unquote(parts.path).rpartition("/")[2]
+def parts_of(record: Mapping[str, Any], where: str) -> dict[str, dict[str, Any]]:
+    """What somebody else's object says of classes, by their names; a part that it does not have is empty."""
+    parts = {part: checked(record.get(part) or {}, dict, where) for part in ("given", "proposed", "wrong")}
+    for name in (name for cells in parts.values() for name in cells):
+        checked(name, str, where)
+    return parts
 
 
-def short(value: Any) -> str:
-    """A value of somebody else's file for an error message, however large it is."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def image_names(given: LabelTable, root: Path | None, purpose: str) -> list[str]:
+    """Files as they are called from a folder, or by their whole paths; ids where images are not files."""
+    if given.paths is None:
+        return [str(name) for name in given.ids]
+    paths = [Path(str(path)) for path in given.paths]
+    return [path.as_posix() for path in paths] if root is None else names_below(root, paths, purpose)
+
+
+def names_below(root: Path, paths: Iterable[Any], purpose: str) -> list[str]:
+    """Files as they are called from a folder; the purpose says in an error what the folder is there for."""
+    try:
+        return [Path(str(path)).absolute().relative_to(root.absolute()).as_posix() for path in paths]
+    except ValueError as error:
+        raise InputError(f"An image is not below {root}, {purpose}: {error}.") from None
+
+
+def _by_name(values: Sequence[Any] | np.ndarray[Any, Any], classes: Sequence[str]) -> dict[str, float | None]:
+    return {name: number(value) for name, value in zip(classes, values, strict=True)}
+
+
+def _texts(cells: Sequence[Any]) -> Text:
+    return np.asarray(cells, dtype=np.str_)

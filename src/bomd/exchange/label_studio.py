@@ -11,15 +11,15 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from bomd.audits.columns import chosen
 from bomd.errors import InputError
 from bomd.exchange.documents import checked, element, field, listed, read_json, write_xml
-from bomd.exchange.judgement import Judgement, file_of, positives, soundness
-from bomd.exchange.rows import columns_of, from_rows, names_below, to_rows
+from bomd.exchange.judgement import Judgement, from_rows, image_names, parts_of, soundness, to_rows
 from bomd.files import write_json
 from bomd.tables import LabelTable
 
@@ -43,9 +43,10 @@ def write(judgement: Judgement, path: Path, root: Path | None = None, address: s
     choices = element(set_up, "Choices", name=CONTROL, toName=PICTURE, choice=several)
     for name in given.classes:
         element(choices, "Choice", value=name)
-    places = [address + quote(place) for place in _places(given, root)]
+    places = image_names(given, root, "from where images are served; pass another root")
     whole = zip(to_rows(judgement), places, strict=True)
-    write_json(path, [_task(judgement, row, *task) for row, task in enumerate(whole)])
+    tasks = [_task(judgement, row, cells, address + quote(place)) for row, (cells, place) in enumerate(whole)]
+    write_json(path, tasks)
     write_xml(path.with_suffix(".xml"), set_up)
 
 
@@ -55,34 +56,26 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
     With several annotations of a task a label is the share of annotators who chose it; cancelled ones do not count. As
     soon as any task is annotated, a task that is not is unknown: predictions that nobody confirmed are no decisions.
 
-    Args:
-        classes: The classes, where tasks do not carry given labels; by default all that were ever chosen.
-
-    Returns:
-        Given labels with what people decided (or, without any annotation, what was proposed) beside them; of tasks
-        that were not made here, what people decided as the given labels.
+    What people decided (or, without any annotation, what was proposed) stands beside the given labels; of tasks that
+    were not made here, it is the given labels, of these classes or all that were ever chosen.
     """
     tasks = [checked(task, dict, f"{path}, task") for task in checked(read_json(path), list, str(path))]
     if not tasks:
         raise InputError(f"{path} holds no tasks.")
-    rows, chosen = [], []
+    rows, lists = [], []
     for number, task in enumerate(tasks, 1):
         where = f"{path}, task {number}"
         data = field(task, "data", dict, where)
-        named = {key: _names(data.get(key), where) for key in ("given", "proposed", "wrong")}
-        rows.append(data | named | {"id": _id_of(data, where)})
-        chosen.append(_choices(task, where))
-    known = [*(classes or ()), *(name for key in ("given", "proposed") for row in rows for name in row[key])]
-    columns = columns_of(known, {name for lists in chosen for one in lists for name in one}, path)
-    return from_rows(rows, columns, str(path), listed=chosen, decided=chosen if any(chosen) else None)
+        rows.append(data | parts_of(data, where) | {"id": _id_of(data, where)})
+        lists.append(_choices(task, where))
+    return from_rows(rows, classes or (), str(path), listed=lists, decided=lists if any(lists) else None)
 
 
 def _task(judgement: Judgement, row: int, cells: dict[str, Any], place: str) -> dict[str, Any]:
-    given, proposed, doubts = judgement.given, judgement.proposed, judgement.doubts
-    predictions = [{"model_version": GIVEN, "result": _result(positives(given.values[row], given.classes))}]
+    proposed, doubts = judgement.proposed, judgement.doubts
+    predictions = [{"model_version": GIVEN, "result": _result(judgement.given, row)}]
     if proposed is not None:
-        result = _result(positives(proposed.values[row], given.classes))
-        prediction: dict[str, Any] = {"model_version": PROPOSED, "result": result}
+        prediction: dict[str, Any] = {"model_version": PROPOSED, "result": _result(proposed, row)}
         if doubts is not None and doubts.rank is not None:
             prediction["score"] = doubts.rank[row] / (len(judgement) + 1)
         elif doubts is not None and not np.isnan(doubts.expected[row]):
@@ -91,28 +84,27 @@ def _task(judgement: Judgement, row: int, cells: dict[str, Any], place: str) -> 
     return {"data": {"image": place, **cells}, "predictions": predictions}
 
 
-def _result(names: list[str]) -> list[dict[str, Any]]:
-    if not names:
-        return []
-    return [{"from_name": CONTROL, "to_name": PICTURE, "type": "choices", "value": {"choices": names}}]
-
-
-def _places(given: LabelTable, root: Path | None) -> list[str]:
-    """The paths of images below the root, or their ids where images are not files."""
-    if given.paths is None:
-        return [str(name) for name in given.ids]
-    if root is None:
-        return [Path(str(path)).as_posix() for path in given.paths]
-    return names_below(root, given.paths, "from where images are served; pass another root")
+def _result(labels: LabelTable, row: int) -> list[dict[str, Any]]:
+    value = {"choices": chosen(labels, labels.values[row])}
+    return [{"from_name": CONTROL, "to_name": PICTURE, "type": "choices", "value": value}] if value["choices"] else []
 
 
 def _id_of(data: dict[str, Any], where: str) -> str:
     """The id that was sent, or the name of the file; Label Studio puts eight signs before that of an upload."""
     if "id" in data:
-        return checked(data["id"], str, f"{where}, 'id'")
+        return field(data, "id", str, where)
     address = field(data, "image", str, where)
-    name = Path(file_of(address)).name if "/data/upload/" in address else file_of(address)
-    return checked(re.sub(r"^[0-9a-f]{8}-", "", name) if "/data/upload/" in address else name, str, where)
+    name = file_of(address)
+    return checked(re.sub(r"^[0-9a-f]{8}-", "", Path(name).name) if "/data/upload/" in address else name, str, where)
+
+
+def file_of(address: str) -> str:
+    """The path or file name inside an address: of a web page, of Label Studio's local files, or a plain path."""
+    if "://" not in address and not address.startswith("/data/"):
+        return address
+    parts = urlsplit(address)
+    local = parse_qs(parts.query).get("d")
+    return local[0] if local else unquote(parts.path).rpartition("/")[2]
 
 
 def _choices(task: dict[str, Any], where: str) -> list[list[str]]:
@@ -130,9 +122,3 @@ def _choices(task: dict[str, Any], where: str) -> list[list[str]]:
                 names += listed(value.get("choices"), f"{where}, choices")
         found.append(names)
     return found
-
-
-def _names(cells: Any, where: str) -> dict[str, Any]:
-    if cells is None:
-        return {}
-    return {checked(name, str, where): value for name, value in checked(cells, dict, where).items()}

@@ -3,15 +3,16 @@
     id, path, patient, view, origin    what is known about the image
     Mass, Edema, ...                   given labels; blank where unknown
     proposed: Mass, ...                proposed labels
-    flag, expected, wrong: Mass, ...   whether it is worth a look, how many labels are expected to be wrong, and the
-                                       probability that each given one is
+    flag, expected, wrong: Mass, ...   as `bomd.exchange.judgement.Doubts` has them
 
 A file without proposals and doubts is an ordinary label file, as the dataset `folder` reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,12 +20,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bomd import outside
 from bomd.data.cells import csv_line, harmless, numbers_of
 from bomd.data.datasets import folder
 from bomd.data.label_files import read_table
 from bomd.errors import InputError
-from bomd.exchange.judgement import Doubts, Judgement, number, short
-from bomd.files import write_text
+from bomd.exchange.documents import listed, read_bytes, short
+from bomd.exchange.judgement import Doubts, Judgement
+from bomd.files import replacing, write_text
+from bomd.review.export import label_cells
 from bomd.tables import Floats, LabelTable, Text
 from bomd.typed import nearest
 
@@ -33,7 +37,7 @@ ASIDE = (PROPOSED, WRONG, "margin: ")  # begin columns that are no class; the la
 EXTRAS = {"path": "paths", "patient": "patients", "view": "views", "origin": "origins"}  # column: attribute
 NAMES = ("id", "image", "image_id", "file_name", "filename", "file", "Image Index")  # of the id column, likeliest first
 
-_TRUE, _FALSE = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no")
+KEY = b"bomd"  # where the names of the classes stand in a Parquet file's own description
 
 
 def write(judgement: Judgement, path: Path, keep: Literal["all", "given", "proposed"] = "all") -> None:
@@ -52,13 +56,9 @@ def write(judgement: Judgement, path: Path, keep: Literal["all", "given", "propo
 
 
 def save(frame: pd.DataFrame, path: Path, *, for_spreadsheets: bool = True) -> None:
-    """Write the columns as text: 0 and 1 without a point, unknown ones blank.
-
-    Args:
-        for_spreadsheets: Put an apostrophe before text that a spreadsheet would run as a formula; `read` takes it away.
-    """
+    """Write the columns as text; an apostrophe keeps spreadsheets from running a cell, and `read` takes it away."""
     labels = frame.select_dtypes("float32").columns
-    text = frame.assign(**{str(name): [_cell(value) for value in frame[name]] for name in labels})
+    text = frame.assign(**{str(name): label_cells(frame[name].to_numpy()) for name in labels})
     if for_spreadsheets:
         words = [name for name in text if name not in labels and text[name].dtype != np.bool_]
         text = text.assign(**{str(name): [harmless(str(cell)) for cell in text[name]] for name in words})
@@ -111,33 +111,25 @@ def from_frame(frame: pd.DataFrame, where: str, classes: Sequence[str] | None = 
         if name not in names:
             raise InputError(f"{where} has no column {name!r}.{nearest(name, names)}")
     fixed = (*NAMES, "flag", "expected", "margin", *EXTRAS)
-    found = [name for name in names if name not in fixed and not name.startswith(ASIDE)]
-    chosen = tuple(classes or found)
+    chosen = tuple(classes or [name for name in names if name not in fixed and not name.startswith(ASIDE)])
     if not chosen:
         raise InputError(f"{where} has no column with labels beside {', '.join(names)}.")
     ids = _texts(frame, id_column)
     if (ids == "").any():
         raise InputError(f"{where}: column {id_column!r} is blank in row {int(np.argmax(ids == '')) + 1}.")
     extras: dict[str, Any] = {kind: _texts(frame, name) for name, kind in EXTRAS.items() if name in names}
-    values = [_numbers(frame, name, where) for name in chosen]
-    given = LabelTable(ids, chosen, np.stack(values, axis=1), **extras)
-    proposed = None
+    given = LabelTable(ids, chosen, _beside(frame, "", chosen, where), **extras)
+    proposed, doubts = None, None
     if any(name.startswith(PROPOSED) for name in names):
         proposed = given.replace(_beside(frame, PROPOSED, chosen, where))
-    doubts = None
     if "flag" in names:
-        expected = _numbers(frame, "expected", where) if "expected" in names else np.full(len(ids), np.nan, np.float32)
-        doubts = Doubts(ids, _booleans(frame, where), expected, _beside(frame, WRONG, chosen, where))
+        expected = _beside(frame, "", ("expected",), where)[:, 0]
+        doubts = Doubts(ids, truths(frame["flag"], where), expected, _beside(frame, WRONG, chosen, where))
     return Judgement(given, proposed, doubts)
 
 
 def _labels(prefix: str, classes: Sequence[str], values: Floats) -> dict[str, NDArray[Any]]:
     return {f"{prefix}{name}": column.astype(np.float32) for name, column in zip(classes, values.T, strict=True)}
-
-
-def _cell(value: np.float32) -> str:
-    plain = number(value)
-    return "" if plain is None else str(plain)
 
 
 def _beside(frame: pd.DataFrame, prefix: str, classes: Sequence[str], where: str) -> Floats:
@@ -149,28 +141,76 @@ def _beside(frame: pd.DataFrame, prefix: str, classes: Sequence[str], where: str
 
 def _texts(frame: pd.DataFrame, column: str) -> Text:
     """(N) cells as text; a missing one is blank."""
-    missing = frame[column].isna()
-    cells = ["" if blank else str(cell).strip() for cell, blank in zip(frame[column], missing, strict=True)]
-    return np.asarray(cells, dtype=np.str_)
+    return np.asarray(["" if pd.isna(cell) else str(cell).strip() for cell in frame[column]], dtype=np.str_)
 
 
 def _numbers(frame: pd.DataFrame, column: str, where: str) -> Floats:
     """(N) numbers of one column; a blank is NaN, and anything else an error that says where."""
-    cells = frame[column]
-    values, no_number = numbers_of(cells)
+    values, no_number = numbers_of(frame[column])
     wrong = no_number | np.isinf(values)
     if wrong.any():
-        row = int(np.argmax(wrong))
         hint = f"if it is not a class, {folder.CLASSES}, or the folder of the images (--set images=DIR)"
-        raise InputError(
-            f"{where}: {short(str(cells.iloc[row]))} in column {column!r}, row {row + 1} is no label; {hint}."
-        )
+        raise InputError(f"{where}: {_first(frame[column], wrong)} is no label; {hint}.")
     return values
 
 
-def _booleans(frame: pd.DataFrame, where: str) -> NDArray[np.bool_]:
-    words = [str(cell).strip().lower() for cell in frame["flag"]]
-    for row, word in enumerate(words):
-        if word not in (*_TRUE, *_FALSE):
-            raise InputError(f"{where}: {short(word)} in column 'flag', row {row + 1} is neither true nor false.")
-    return np.asarray([word in _TRUE for word in words], dtype=np.bool_)
+def truths(cells: pd.Series[Any], where: str) -> NDArray[np.bool_]:
+    """(N) what a column of yes and no says."""
+    values, _ = numbers_of(cells)
+    unclear = ~np.isin(values, (0, 1))
+    if unclear.any():
+        raise InputError(f"{where}: {_first(cells, unclear)} is neither true nor false.")
+    return np.asarray(values == 1)
+
+
+def _first(cells: pd.Series[Any], wrong: NDArray[np.bool_]) -> str:
+    row = int(np.argmax(wrong))
+    return f"{short(str(cells.iloc[row]))} in column {cells.name!r}, row {row + 1}"
+
+
+def write_parquet(judgement: Judgement, path: Path) -> None:
+    """Write the same columns as Parquet, with their types and with null for unknown."""
+    table = arrow_package().Table.from_pandas(to_frame(judgement), preserve_index=False)
+    save_parquet(table, path, {KEY: json.dumps({"classes": judgement.given.classes}).encode()})
+
+
+def read_parquet(path: Path, classes: Sequence[str] | None = None) -> Judgement:
+    """Read one Parquet file; its classes are by default those that it names, or all columns that are nothing else."""
+    table = load_parquet(path)
+    own = (table.schema.metadata or {}).get(KEY)
+    if classes is None and own is not None:
+        try:
+            classes = listed(json.loads(own)["classes"], f"{path}, classes")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise InputError(f"{path} does not name its classes as expected: {folder.CLASSES}.") from error
+    try:
+        frame: pd.DataFrame = table.to_pandas()
+    except Exception as error:  # types that pandas has no place for raise many kinds
+        raise InputError(f"{path} has columns that are no labels: {_one_line(error)}") from error
+    return from_frame(frame, str(path), classes)
+
+
+def save_parquet(table: Any, path: Path, description: Mapping[bytes, bytes]) -> None:
+    """Write an Arrow table with something said about it."""
+    described = table.replace_schema_metadata({**(table.schema.metadata or {}), **description})
+    with replacing(path) as temporary:
+        import_module("pyarrow.parquet").write_table(described, temporary)
+
+
+def load_parquet(path: Path) -> Any:
+    """The Arrow table in a Parquet file."""
+    arrow = arrow_package()
+    content = read_bytes(path)
+    try:
+        return import_module("pyarrow.parquet").read_table(arrow.BufferReader(content))
+    except Exception as error:  # damaged files raise ArrowInvalid, OSError and others
+        raise InputError(f"{path} is not Parquet, or it is damaged: {_one_line(error)}") from error
+
+
+def arrow_package() -> Any:
+    """pyarrow, which is optional."""
+    return outside.package("pyarrow", "Parquet needs pyarrow: pip install 'bomd[parquet]'.")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

@@ -1,6 +1,7 @@
 """torchxrayvision's datasets and its order of 18 pathologies; there, too, NaN means "not labelled".
 
-Its datasets are recognised by what they have (`labels`, `pathologies`, `csv`), so the package need not be here.
+Its datasets are recognised by what they have, so the package need not be here: `labels`, (N, P) with NaN for unknown,
+`pathologies`, their names, and `csv`, a data frame of N rows with a column that names the image.
 """
 
 from __future__ import annotations
@@ -8,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from bomd.errors import InputError
 from bomd.exchange import table
-from bomd.exchange.judgement import Doubts, Judgement
+from bomd.exchange.judgement import Judgement
 from bomd.tables import Floats, LabelTable
 
 PATHOLOGIES = (  # its default_pathologies, the outputs of its models
@@ -42,28 +42,11 @@ THEIRS = {"Pleural Effusion": "Effusion", "Pleural Thickening": "Pleural_Thicken
 IDS = ("Image Index", "ImageID", "dicom_id", "DicomID", "imageid", "image_id", "Path", "ImageId", "filename")
 
 
-class XrayDataset(Protocol):
-    """What a dataset of torchxrayvision is, as far as labels go.
-
-    Attributes:
-        labels: (N, P) with NaN for unknown.
-        csv: (N) rows with at least a column that names the image.
-    """
-
-    labels: Any
-    pathologies: Any
-    csv: pd.DataFrame
-
-
-def from_dataset(dataset: XrayDataset, id_column: str | None = None) -> LabelTable:
-    """The labels of a dataset of torchxrayvision.
+def from_dataset(dataset: Any, id_column: str | None = None) -> LabelTable:
+    """The labels of a dataset of torchxrayvision, also of a `SubsetDataset` or `MergeDataset`, as loaded or relabelled.
 
     Args:
-        dataset: The dataset, as loaded or relabelled; a `SubsetDataset` or `MergeDataset` works as well.
         id_column: The column of its `csv` that names the images; by default the first of the usual ones.
-
-    Returns:
-        One class per pathology, in the dataset's order; patients and views where the dataset knows them.
     """
     labels, frame = np.asarray(dataset.labels, dtype=np.float32), dataset.csv
     names = tuple(str(name) for name in dataset.pathologies)
@@ -74,9 +57,9 @@ def from_dataset(dataset: XrayDataset, id_column: str | None = None) -> LabelTab
     column = id_column or next((name for name in IDS if name in frame), None)
     if column is None or column not in frame:
         raise InputError(f"No column {id_column or 'with ids'!r}: pass id_column, one of {', '.join(frame.columns)}.")
-    patients = frame["patientid"].astype(str).to_numpy(dtype=np.str_) if "patientid" in frame else None
-    views = frame["view"].astype(str).to_numpy(dtype=np.str_) if "view" in frame else None
-    return LabelTable(frame[column].astype(str).to_numpy(dtype=np.str_), names, labels, patients=patients, views=views)
+    known = {"patients": "patientid", "views": "view"}
+    extras: dict[str, Any] = {kind: frame[name].astype(str) for kind, name in known.items() if name in frame}
+    return LabelTable(frame[column].astype(str).to_numpy(dtype=np.str_), names, labels, **extras)
 
 
 def to_array(labels: LabelTable, pathologies: Sequence[str] = PATHOLOGIES) -> Floats:
@@ -84,28 +67,21 @@ def to_array(labels: LabelTable, pathologies: Sequence[str] = PATHOLOGIES) -> Fl
     return _renamed(labels).align(pathologies).values
 
 
-def write(judgement: Judgement, path: Path) -> None:
-    """Write a CSV with torchxrayvision's 18 columns in its order; classes it does not have are left out."""
-    table.write(_aligned(judgement), path)
-
-
 def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
     """Read a CSV with torchxrayvision's columns, some or all of them."""
     return table.read(path, classes=classes)
 
 
-def _aligned(judgement: Judgement) -> Judgement:
-    given = _renamed(judgement.given).align(PATHOLOGIES)
-    if not set(PATHOLOGIES) & set(_renamed(judgement.given).classes):
-        raise InputError(f"None of the classes is one of torchxrayvision's: {', '.join(judgement.given.classes)}.")
-    proposed, doubts = judgement.proposed, judgement.doubts
+def write(judgement: Judgement, path: Path) -> None:
+    """Write a CSV with torchxrayvision's 18 columns in its order; classes it does not have are left out."""
+    given, proposed, doubts = judgement.given, judgement.proposed, judgement.doubts
+    if not set(PATHOLOGIES) & set(_renamed(given).classes):
+        raise InputError(f"None of the classes is one of torchxrayvision's: {', '.join(given.classes)}.")
     if doubts is not None:
-        names = _renamed(judgement.given).classes
-        columns = [names.index(name) if name in names else -1 for name in PATHOLOGIES]
-        missing = np.asarray(columns) < 0
-        wrong = np.where(missing, np.float32(np.nan), doubts.wrong[:, columns])
-        doubts = Doubts(doubts.ids, doubts.flagged, doubts.expected, wrong, doubts.rank)
-    return Judgement(given, None if proposed is None else _renamed(proposed).align(PATHOLOGIES), doubts)
+        doubts = replace(doubts, wrong=to_array(given.replace(doubts.wrong)))
+    if proposed is not None:
+        proposed = _renamed(proposed).align(PATHOLOGIES)
+    table.write(Judgement(_renamed(given).align(PATHOLOGIES), proposed, doubts), path)
 
 
 def _renamed(labels: LabelTable) -> LabelTable:

@@ -42,24 +42,17 @@ def fleiss(ratings: Ratings) -> float | None:
 
 
 def agreement(decisions: Mapping[str, Mapping[Any, Event]], classes: Sequence[str]) -> dict[str, Any]:
-    """Kappa for every class and over all of them, and Cohen's kappa of every pair of reviewers.
+    """Kappa for every class and over all of them, and Cohen's kappa of every pair of reviewers, as plain values.
 
-    Args:
-        decisions: What stands, by reviewer and image; skipped images do not count.
-
-    Returns:
-        Plain values. An image counts where at least two reviewers have judged it; kappa is None where it is
-        not defined, which is so when all judgements are the same.
+    An image counts where at least two reviewers have judged it, not skipped. Kappa is None where it is not defined,
+    which is so when all judgements are the same.
     """
-    judged = {
-        name: {image: event for image, event in events.items() if event.action in JUDGEMENTS}
-        for name, events in decisions.items()
-    }
-    judged = {name: events for name, events in sorted(judged.items()) if events}
+    judged = {}
+    for name, events in sorted(decisions.items()):
+        if own := {image: event for image, event in events.items() if event.action in JUDGEMENTS}:
+            judged[name] = own
     ratings = _ratings(list(judged.values()), len(classes))
     shared = (~np.isnan(ratings)).any(axis=2).sum(axis=1) >= 2
-    measure = "Cohen" if len(judged) == 2 else "Fleiss"
-    lines = [{"name": name, **_line(ratings[shared, :, column])} for column, name in enumerate(classes)]
     pooled = ratings[shared].transpose(0, 2, 1).reshape(int(shared.sum()) * len(classes), len(judged))
     pairs = []
     for (first, one), (second, other) in combinations(enumerate(judged), 2):
@@ -67,11 +60,11 @@ def agreement(decisions: Mapping[str, Mapping[Any, Event]], classes: Sequence[st
         both = both[~np.isnan(both).any(axis=1)]
         pairs.append({"reviewers": [one, other], "labels": len(both), "kappa": _rounded(cohen(both[:, 0], both[:, 1]))})
     return {
-        "measure": measure,
+        "measure": "Cohen" if len(judged) == 2 else "Fleiss",
         "reviewers": [{"name": name, "images": len(events)} for name, events in judged.items()],
         "shared": int(shared.sum()),
         "overall": _line(pooled),
-        "classes": lines,
+        "classes": [{"name": name, **_line(ratings[shared, :, column])} for column, name in enumerate(classes)],
         "pairs": pairs,
     }
 
@@ -82,7 +75,7 @@ def _ratings(judged: Sequence[Mapping[Any, Event]], C: int) -> Ratings:
     ratings = np.full((len(places), len(judged), C), np.nan)
     for reviewer, events in enumerate(judged):
         for image, event in events.items():
-            ratings[places[image], reviewer] = [np.nan if value is None else value for value in event.labels or ()]
+            ratings[places[image], reviewer] = np.asarray(event.labels, dtype=np.float64)  # None becomes NaN
     return ratings
 
 

@@ -1,49 +1,50 @@
-"""The change log of a review: which labels people changed, confirmed or could not agree on, with who, when and why."""
+"""The change log of a review: which labels people changed, confirmed or could not agree on, with who, when and why.
+
+It is written as a table, and as a page to print, check and sign.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bomd.audits.columns import joined
-from bomd.clean.vote import vote
 from bomd.data.cells import csv_text
-from bomd.experiments.records import LabelRecord, patients_of
-from bomd.review.decisions import JUDGEMENTS, Event
+from bomd.errors import InputError
+from bomd.experiments.records import LabelRecord, load_record, patients_of
+from bomd.files import is_stream, read_json, write_text
+from bomd.review.decisions import FILE, JUDGEMENTS, Event, current, read_events
+from bomd.review.evidence import hard, votes_of
 from bomd.review.export import Reviewed, label_cells
+from bomd.version import VERSION
 
+PAGES = Path(__file__).parent / "pages"
 COLUMNS = ("image", "patient", "finding", "from", "to", "who", "when", "evidence", "note")
 KINDS = ("changed", "confirmed", "unresolved")
-WORDS = {None: "unknown", 0: "no", 1: "yes"}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the log.
-
-    Attributes:
-        patient: Empty where the table names none.
-        before: The given label as a cell of a table: 0, 1, a probability, or empty for unknown.
-        after: The label that stands, likewise.
-        who: Everybody who judged the image, in the order of names.
-        when: The last of their decisions, in UTC.
-        evidence: What spoke for or against the given label.
-        note: What it was: a proposal that was taken, a change of one's own, a confirmation, a split.
-    """
+    """One line of the log."""
 
     kind: str
     image: str
-    patient: str
+    patient: str  # empty where the table names none
     finding: str
-    before: str
+    before: str  # the given label as a cell of a table: 0, 1, a probability, or empty for unknown
     after: str
     who: tuple[str, ...]
-    when: str
+    when: str  # the last of their decisions, in UTC
     evidence: str
-    note: str
+    note: str  # a proposal that was taken, a change of one's own, a confirmation, a split
 
     def cells(self) -> tuple[str, ...]:
         """In the order of `COLUMNS`."""
@@ -56,31 +57,103 @@ def change_log(record: LabelRecord, reviewed: Reviewed, standing: Mapping[str, M
 
     A label of a judged image has a line if it differs from the given one, if another label was proposed for it, or if
     people were evenly split on it. The other labels of the image were seen, too, but nothing was asked about them.
-
-    Returns:
-        By time, then in the order of the images and classes.
+    Lines are in the order of time, then of images and classes.
     """
     given, labels = record.given, reviewed.labels
     patients = patients_of(given)
-    asked, changed = record.added | record.removed, ~_same(given.values, labels.values)
-    shares = _shares(record, list(reviewed.names))
-    entries: list[tuple[str, int, int, Entry]] = []
-    for row, (people, when) in reviewed.names.items():
+    both_unknown = np.isnan(given.values) & np.isnan(labels.values)
+    told = record.added | record.removed | reviewed.split | ((given.values != labels.values) & ~both_unknown)
+    shares = votes_of(record)
+    entries = []
+    for row, (people, when) in sorted(reviewed.names.items(), key=lambda found: (found[1][1], found[0])):
         image = str(given.ids[row])
         before, after = label_cells(given.values[row]), label_cells(labels.values[row])
-        for column in np.flatnonzero(changed[row] | asked[row] | reviewed.split[row]).tolist():
-            kind, note = _judgement(record, reviewed, row, column, _votes(standing, people, image, column))
+        for column in np.flatnonzero(told[row]).tolist():
+            votes = {name: (standing[name][image].labels or ())[column] for name in people}
+            kind, note = _judgement(record, reviewed, row, column, votes)
             patient = "" if patients is None else str(patients[row])
             cells = (image, patient, given.classes[column], before[column], after[column])
-            said = _evidence(record, row, column, shares[row][column] if shares else np.nan)
-            entry = Entry(kind, *cells, people, when, said, note)
-            entries.append((when, row, column, entry))
-    return [entry for *_, entry in sorted(entries, key=lambda found: found[:3])]
+            said = _evidence(record, row, column, np.nan if shares is None else shares[row, column])
+            entries.append(Entry(kind, *cells, people, when, said, note))
+    return entries
 
 
 def as_log(entries: Sequence[Entry]) -> str:
     """The log as a table; what a spreadsheet would run as a formula has an apostrophe before it."""
     return csv_text([COLUMNS, *(entry.cells() for entry in entries)])
+
+
+def write_log(run: Path, reviewed: Reviewed, file: Path) -> tuple[list[Entry], Path]:
+    """Write the change log as a table, and beside it the page to sign, which names the table's checksum."""
+    page = file.with_suffix(".html")
+    if is_stream(file) or page == file:
+        raise InputError(f"--log takes a table such as changes.csv, not {file}: the page to sign goes beside it.")
+    standing = current(read_events(run / FILE, reviewed.labels.classes))
+    entries = change_log(load_record(run), reviewed, standing)
+    table = as_log(entries)
+    write_text(file, table)
+    people = {
+        name: [event.time for event in events.values() if event.action in JUDGEMENTS]
+        for name, events in sorted(standing.items())
+    }
+    environment = Environment(
+        loader=FileSystemLoader(PAGES),
+        autoescape=True,  # ids, names and classes are anybody's text
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["thousands"] = "{:,}".format
+    text = environment.get_template("changes.html.j2").render(
+        run="/".join(run.resolve().parts[-3:]),
+        identity=identity(run),
+        written=datetime.now(UTC).isoformat(timespec="seconds"),
+        images=len(reviewed.labels),
+        judged=int((reviewed.reviewers > 0).sum()),
+        people=[{"name": name, "images": len(times), "last": max(times)} for name, times in people.items() if times],
+        totals={kind: sum(entry.kind == kind for entry in entries) for kind in KINDS},
+        findings=_by_finding(entries, reviewed.labels.classes),
+        entries=entries,
+        table=file.name,
+        checksum=hashlib.sha256(table.encode()).hexdigest(),
+    )
+    write_text(page, text)
+    return entries, page
+
+
+def identity(run: Path) -> list[tuple[str, str]]:
+    """What tells this run and its model from all others; a run that does not say something leaves it out."""
+    result, made, model = (_facts(run / name) for name in ("result.json", "environment.json", "model/model.json"))
+    found = [("Run", str(run.resolve()))]
+    if result is not None:
+        found.append(("Method", f"{result.get('method', 'not known')}, seed {result.get('seed', 'not known')}"))
+    if made is not None:
+        version, commit = (made.get("versions") or {}).get("bomd"), made.get("commit")
+        words = [f"bomd {version}"] if version else []
+        words += [f"commit {str(commit)[:12]}{' with changes' if made.get('uncommitted') else ''}"] if commit else []
+        found += [("Made with", ", ".join(words))] if words else []
+    with (run / "labels.npz").open("rb") as stream:
+        labels = hashlib.file_digest(stream, "sha256").hexdigest()
+    found.append(("Labels and evidence", f"labels.npz, SHA-256 {labels}"))
+    if model is not None:
+        weights = sorted((model.get("checksums") or {}).items())
+        found += [("Model", f"{name}, SHA-256 {digest}") for name, digest in weights]
+    return [*found, ("Log written with", f"bomd {VERSION}")]
+
+
+def _facts(path: Path) -> dict[str, Any] | None:
+    found = read_json(path) if path.is_file() else None
+    return found if isinstance(found, dict) or found is None else {}
+
+
+def _by_finding(entries: Sequence[Entry], classes: Sequence[str]) -> list[dict[str, Any]]:
+    """Counts of each class that has a line."""
+    ways = {"1": "added", "0": "removed", "": "unknown"}
+    counts = {name: Counter[str]() for name in classes}
+    for entry in entries:
+        counts[entry.finding][ways[entry.after] if entry.kind == "changed" else entry.kind] += 1
+    kinds = (*ways.values(), *KINDS[1:])
+    return [{"name": name, **{kind: own[kind] for kind in kinds}} for name, own in counts.items() if own]
 
 
 def _evidence(record: LabelRecord, row: int, column: int, share: float) -> str:
@@ -95,14 +168,6 @@ def _evidence(record: LabelRecord, row: int, column: int, share: float) -> str:
     return "; ".join([*parts, f"place {opinion.rank[row]} of {len(record.given)}"])
 
 
-def _shares(record: LabelRecord, rows: Sequence[int]) -> dict[int, NDArray[np.float64]]:
-    """(C) by row, how many of the nearest images have each class; nothing where the run has no neighbours."""
-    if record.neighbours is None or not rows:
-        return {}
-    found = vote(record.given.values, record.neighbours[list(rows)], np.ones(len(record.given)))
-    return dict(zip(rows, found, strict=True))
-
-
 def _judgement(
     record: LabelRecord, reviewed: Reviewed, row: int, column: int, votes: Mapping[str, int | None]
 ) -> tuple[str, str]:
@@ -113,11 +178,9 @@ def _judgement(
     earlier = record.given.confirmed is not None and record.given.confirmed[row, column]
     if reviewed.split[row, column]:
         kind = "unresolved"
-        sides = [
-            f"{WORDS[side]} by {joined([name for name, said in votes.items() if said == side])}" for side in (1, 0)
-        ]
-        notes = [f"evenly split, {' and '.join(sides)}: stays as given"]
-    elif _same(_hard(given), _hard(value)):
+        yes, no = (joined([name for name, said in votes.items() if said == side]) for side in (1, 0))
+        notes = [f"evenly split, yes by {yes} and no by {no}: stays as given"]
+    elif hard(given) == hard(value):
         kind = "confirmed"
         asked = bool(record.added[row, column] or record.removed[row, column])
         notes = ["given label confirmed against the proposal" if asked else "given as a probability"]
@@ -129,19 +192,3 @@ def _judgement(
     if earlier:
         notes.append("had been decided in an earlier review")
     return kind, "; ".join(notes)
-
-
-def _votes(
-    standing: Mapping[str, Mapping[str, Event]], people: Sequence[str], image: str, column: int
-) -> dict[str, int | None]:
-    events = {name: standing[name][image] for name in people}
-    return {name: (event.labels or ())[column] for name, event in events.items() if event.action in JUDGEMENTS}
-
-
-def _hard(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.where(np.isnan(values), np.nan, values >= 0.5).astype(np.float32)
-
-
-def _same(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Equal, or both unknown."""
-    return np.asarray((one == other) | (np.isnan(one) & np.isnan(other)))

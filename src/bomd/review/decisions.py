@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -48,20 +49,14 @@ _APPEND_ONLY = "CREATE TRIGGER {table}_{verb} BEFORE {verb} ON {table} BEGIN SEL
 
 @dataclass(frozen=True)
 class Event:
-    """One thing a reviewer did.
-
-    Attributes:
-        labels: A value for each class, 1, 0 or None for unknown; None for a skip or an undo.
-        undoes: The number of the event that an undo takes back.
-        number: Its place in the journal; 0 until it is saved.
-    """
+    """One thing a reviewer did."""
 
     reviewer: str
     image: str
     action: str
-    labels: tuple[int | None, ...] | None = None
-    undoes: int | None = None
-    number: int = 0
+    labels: tuple[int | None, ...] | None = None  # 1, 0 or None for unknown, for each class; None for a skip or an undo
+    undoes: int | None = None  # the number of the event that an undo takes back
+    number: int = 0  # its place in the journal; 0 until it is saved
     time: str = ""
 
 
@@ -167,11 +162,7 @@ class Journal:
 
 
 def read_events(path: Path, classes: Sequence[str]) -> list[Event]:
-    """The events of a file of decisions in order, whether a server is at work on it or not; none without a file.
-
-    Raises:
-        InputError: The file is damaged, of another version, or about other classes.
-    """
+    """The events of a file of decisions in order, whether a server is at work on it or not; none without a file."""
     if not path.exists():
         return []
     places = {name: place for place, name in enumerate(classes)}
@@ -248,12 +239,9 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     if new:
-        triggers = [
-            _APPEND_ONLY.format(table=table, verb=verb)
-            for table in ("events", "decisions")
-            for verb in ("UPDATE", "DELETE")
-        ]
-        connection.executescript("BEGIN;" + _TABLES + "".join(triggers) + f"PRAGMA user_version = {FORMAT}; COMMIT;")
+        kinds = product(("events", "decisions"), ("UPDATE", "DELETE"))
+        triggers = "".join(_APPEND_ONLY.format(table=table, verb=verb) for table, verb in kinds)
+        connection.executescript(f"BEGIN;{_TABLES}{triggers}PRAGMA user_version = {FORMAT}; COMMIT;")
 
 
 def _check_format(connection: sqlite3.Connection, path: Path) -> None:

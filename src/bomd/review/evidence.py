@@ -18,7 +18,7 @@ from bomd.data.store import Store
 from bomd.errors import InputError
 from bomd.experiments.records import LabelRecord, load_record, patients_of, store_of
 from bomd.runs import run_of_audit
-from bomd.tables import Text
+from bomd.tables import LabelTable, Text
 
 UNKNOWN = -1  # a label that nobody has given
 SHOWN_NEIGHBOURS = 10
@@ -28,27 +28,17 @@ Labels = NDArray[np.int8]
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """A finished run as reviewers see it.
-
-    Attributes:
-        record: Its labels, opinion, flags, neighbours and scores.
-        places: (N) row of each image in the store.
-        given: (N, C) 1, 0 or `UNKNOWN`.
-        proposed: (N, C) likewise, by the opinion of the run.
-        votes: (N, C) share of the neighbours that have the class; NaN where there is none.
-        rows: (Q) the images to review.
-        originals: Whether the image files that the record names are shown where they are there.
-    """
+    """A finished run as reviewers see it."""
 
     directory: Path
     record: LabelRecord
     store: Store
-    places: NDArray[np.intp]
-    given: Labels
-    proposed: Labels
-    votes: NDArray[np.float32] | None
-    rows: NDArray[np.intp]
-    originals: bool = True
+    places: NDArray[np.intp]  # (N) row of each image in the store
+    given: Labels  # (N, C) 1, 0 or `UNKNOWN`
+    proposed: Labels  # (N, C) likewise, by the opinion of the run
+    votes: NDArray[np.float64] | None  # (N, C) share of the neighbours that have the class; NaN where there is none
+    rows: NDArray[np.intp]  # (Q) the images to review
+    originals: bool = True  # whether the image files that the record names are shown where they are there
 
     def __len__(self) -> int:
         return len(self.given)
@@ -67,11 +57,6 @@ class Evidence:
         """(N) who the images show."""
         return patients_of(self.record.given)
 
-    @property
-    def expected(self) -> NDArray[np.float32]:
-        """(N) how many labels are expected to be wrong."""
-        return self.record.opinion.expected
-
     @functools.cached_property
     def suspicion(self) -> NDArray[np.float32]:
         """(N) above 0, strictly falling along the order of review: place k gets the k-th highest number expected.
@@ -79,7 +64,7 @@ class Evidence:
         Equal numbers would lose the order, so each is at least the next smaller float below the one before.
         """
         rank, N = self.record.opinion.rank, len(self)
-        falling = np.sort(self.expected.astype(np.float32))[::-1].copy()
+        falling = np.sort(self.record.opinion.expected.astype(np.float32))[::-1].copy()
         bits = falling.view(np.int32).astype(np.int64) + N  # of floats from 0 on, these grow with them
         strict = np.minimum.accumulate(bits + np.arange(N)) - np.arange(N)
         return np.asarray(strict.astype(np.int32).view(np.float32)[rank - 1])
@@ -144,32 +129,36 @@ def only_run(place: Path) -> Path:
 
 
 def open_evidence(directory: Path, *, originals: bool | None = None) -> Evidence:
-    """Open a finished run.
-
-    Args:
-        originals: Show the image files that the record names instead of the packed images; by default where there
-            are such files.
-
-    Raises:
-        InputError: It is no run, it has no packed images, or there is nothing to review in it.
-    """
+    """Open a finished run; by default original files, not packed images, are shown where the record names some."""
     if not (directory / "labels.npz").is_file():
         raise InputError(f"No run to review in {directory}: expected a run directory with labels.npz.")
     record = load_record(directory)
     if originals and record.given.paths is None:
         raise InputError(f"{directory} names no image files: leave out --originals.")
     store = store_of(directory)
-    _check(record, directory)
-    given = _hard(record.given.values)
-    votes = None
-    if record.neighbours is not None:
-        votes = vote(record.given.values, record.neighbours, np.ones(len(given))).astype(np.float32)
-    proposed = _hard(record.opinion.proposed)
+    near, count = record.neighbours, len(record.given)
+    if near is not None and (near.ndim != 2 or len(near) != count or not ((near >= -1) & (near < count)).all()):
+        raise InputError(f"{directory / 'labels.npz'} is damaged: neighbours {near.shape} do not fit.")
+    given = hard(record.given.values)
+    votes = votes_of(record)
+    proposed = hard(record.opinion.proposed)
     rows = np.flatnonzero(record.flagged | (proposed != given).any(axis=1))
     if not len(rows):
         raise InputError(f"Nothing to review in {directory}: no image is flagged and no label is to change.")
     places = store.rows(record.given.ids)
     return Evidence(directory, record, store, places, given, proposed, votes, rows, originals is not False)
+
+
+def most_doubtful(wrong: NDArray[np.float32], given: LabelTable, column: int | None) -> NDArray[np.float32]:
+    """(R) of (R, C) probabilities of being wrong, the largest of a finding, or that of one class."""
+    columns = given.findings if column is None else [column]
+    return np.asarray(np.nan_to_num(wrong[:, columns]).max(axis=1, initial=0))
+
+
+def votes_of(record: LabelRecord) -> NDArray[np.float64] | None:
+    """(N, C) share of the nearest images that have each class; None where the run has no neighbours."""
+    near = record.neighbours
+    return None if near is None else vote(record.given.values, near, np.ones(len(near)))
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
@@ -182,25 +171,13 @@ def png(pixels: NDArray[np.uint8]) -> bytes:
 def tint(heat: NDArray[Any]) -> NDArray[np.uint8]:
     """(H, W, 4) a heat map in [0, 1] as a layer: nothing where it is cold, amber to red where it is hot."""
     warm = np.clip(np.nan_to_num(np.asarray(heat, dtype=np.float32)), 0, 1)
-    layer = np.empty((*warm.shape, 4), dtype=np.uint8)
-    layer[..., 0] = 255
-    layer[..., 1] = np.round(200 - 150 * warm)
-    layer[..., 2] = 40
-    layer[..., 3] = np.round(170 * warm)
-    return layer
+    even = np.ones_like(warm)
+    return np.stack([255 * even, np.round(200 - 150 * warm), 40 * even, np.round(170 * warm)], axis=-1).astype(np.uint8)
 
 
-def _hard(values: NDArray[np.float32]) -> Labels:
+def hard(values: NDArray[np.float32]) -> Labels:
     """(N, C) 1 for at least 0.5, 0 below, `UNKNOWN` for NaN."""
     return np.where(np.isnan(values), UNKNOWN, values >= 0.5).astype(np.int8)
-
-
-def _check(record: LabelRecord, directory: Path) -> None:
-    rows, count = record.neighbours, len(record.given)
-    if rows is None:
-        return
-    if rows.ndim != 2 or len(rows) != count or (rows.size and not -1 <= rows.min() <= rows.max() < count):
-        raise InputError(f"{directory / 'labels.npz'} is damaged: neighbours {rows.shape} do not fit.")
 
 
 def _number(columns: NDArray[Any] | None, row: int, column: int) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from bomd import progress
 from bomd.audits import kept
 from bomd.audits.columns import joined
-from bomd.audits.rewrite import as_decided, rewrite
+from bomd.audits.kept import as_decided, rewrite
 from bomd.data.cells import csv_text
-from bomd.data.datasets.corrected import DETAILS, Corrections, details_beside, read_details
+from bomd.data.datasets.corrected import DETAILS, details_beside, read_details
 from bomd.errors import InputError
 from bomd.experiments.records import load_record, patients_of
 from bomd.files import write_text
@@ -26,26 +26,13 @@ PLACES = ("id", "patient")  # columns of a table that no user gave, before those
 
 @dataclass(frozen=True, eq=False)
 class Reviewed:
-    """Labels after a review.
+    """Labels after a review."""
 
-    Attributes:
-        labels: Decided where somebody decided, given elsewhere; `confirmed` says where people decided.
-        reviewers: (N) how many people judged the image.
-        split: (N, C) labels on which they were evenly split; those are as given.
-        names: Who judged an image, and when last, by row.
-    """
-
-    labels: LabelTable
+    labels: LabelTable  # decided where somebody decided, given elsewhere; `confirmed` says where people decided
     given: LabelTable
-    reviewers: NDArray[np.int64]
-    split: NDArray[np.bool_]
-    names: Mapping[int, tuple[tuple[str, ...], str]]
-
-    def corrections(self, file: Path) -> Corrections:
-        """What people decided, as a file of details says it."""
-        labels = self.labels
-        assert labels.confirmed is not None
-        return Corrections(file, labels.ids, labels.classes, labels.values, labels.confirmed, labels.confirmed, True)
+    reviewers: NDArray[np.int64]  # (N) how many people judged the image
+    split: NDArray[np.bool_]  # (N, C) labels on which they were evenly split; those are as given
+    names: Mapping[int, tuple[tuple[str, ...], str]]  # who judged an image, and when last, by row
 
 
 def reviewed_labels(run: Path) -> LabelTable:
@@ -71,10 +58,8 @@ def merge(given: LabelTable, standing: Mapping[str, Mapping[str, Event]]) -> Rev
     """Put decisions of any number of reviewers together.
 
     The majority decides on each label. Evenly split, the given label stays and counts as unresolved, even if it was
-    confirmed before. A decided label is 0 or 1, also where a probability was given: somebody has looked.
-
-    Args:
-        standing: What stands, by reviewer and id; skipped images do not count.
+    confirmed before. A decided label is 0 or 1, also where a probability was given: somebody has looked. Skipped images
+    do not count.
     """
     numbers = {name: row for row, name in enumerate(given.ids.tolist())}
     judgements: dict[int, list[Event]] = {}
@@ -82,12 +67,12 @@ def merge(given: LabelTable, standing: Mapping[str, Mapping[str, Event]]) -> Rev
         for image, event in events.items():
             if event.action in JUDGEMENTS and event.labels is not None:
                 judgements.setdefault(numbers[image], []).append(event)
-    values = given.values.copy()
-    confirmed = np.zeros(values.shape, dtype=np.bool_) if given.confirmed is None else given.confirmed.copy()
-    split = np.zeros(values.shape, dtype=np.bool_)
+    values, split = given.values.copy(), np.zeros(given.values.shape, dtype=np.bool_)
+    confirmed = split.copy() if given.confirmed is None else given.confirmed.copy()
     reviewers = np.zeros(len(given), dtype=np.int64)
+    names: dict[int, tuple[tuple[str, ...], str]] = {}
     for row, events_on in judgements.items():
-        said = np.asarray([[np.nan if value is None else value for value in event.labels or ()] for event in events_on])
+        said = np.asarray([event.labels for event in events_on], dtype=np.float64)  # unknown is NaN
         yes, no = (said == 1).sum(axis=0), (said == 0).sum(axis=0)
         split[row] = (yes == no) & (yes > 0)
         values[row] = np.where(split[row], values[row], np.where(yes > no, 1, np.where(no > yes, 0, np.nan)))
@@ -95,13 +80,8 @@ def merge(given: LabelTable, standing: Mapping[str, Mapping[str, Event]]) -> Rev
         if given.exclusive and (values[row] == 1).sum() != 1:  # no class has a majority, so that nothing is decided
             values[row], confirmed[row], split[row] = given.values[row], False, True
         reviewers[row] = len(events_on)
-    names = {
-        row: (tuple(sorted(event.reviewer for event in events_on)), max(event.time for event in events_on))
-        for row, events_on in judgements.items()
-    }
-    places = (given.paths, given.patients)
-    labels = LabelTable(given.ids, given.classes, values, *places, confirmed=confirmed, exclusive=given.exclusive)
-    return Reviewed(labels, given, reviewers, split, names)
+        names[row] = tuple(sorted(event.reviewer for event in events_on)), max(event.time for event in events_on)
+    return Reviewed(replace(given, values=values, confirmed=confirmed), given, reviewers, split, names)
 
 
 def as_table(reviewed: Reviewed, own: kept.Kept | None) -> str:
@@ -147,11 +127,7 @@ def as_details(reviewed: Reviewed, earlier: Path | None = None) -> str:
 
 
 def write_reviewed(run: Path, path: Path | None = None) -> tuple[Reviewed, Path]:
-    """Write the reviewed labels of a run, and their details beside them.
-
-    Args:
-        path: Where the labels go; by default `reviewed.csv` in the run directory, or .tsv for a table that was .tsv.
-    """
+    """Write the reviewed labels of a run, and their details beside them; by default into the run itself."""
     reviewed, own = read_reviewed(run), kept.find(run)
     path = path or run / f"reviewed{'.csv' if own is None else own.suffix}"
     if own is None:

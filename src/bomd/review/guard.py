@@ -1,16 +1,29 @@
-"""What every request must pass before any page sees it: the right host, the token, a small size, the same origin."""
+"""What every request must pass before any page sees it, and how what it says is checked before anything is made of it.
+
+The right host, the token, a small size, the same origin; then whole numbers, names and JSON objects.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
 from urllib.parse import parse_qs, quote
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bomd.review.connections import PATIENCE
+
 LONGEST_ADDRESS = 2048  # bytes of path and query
 LARGEST_BODY = 16 * 1024  # bytes
+LONGEST_NAME = 60
 METHODS = ("GET", "HEAD", "POST")
 
 POLICY = (
@@ -91,15 +104,12 @@ class Guard:
             return welcome
         if not scope["path"].startswith(self.room) or not _same(_cookie(headers, COOKIE), self.ticket):
             return _refuse(403, "No token. Open the address that `bomd review` printed.")
-        if scope["method"] == "POST":
-            return self._post(headers)
-        return None
+        return self._post(headers) if scope["method"] == "POST" else None
 
     def _post(self, headers: Headers) -> Response | None:
         """Only a page of this server may change something: other sites cannot forge these headers."""
-        if headers.get("origin", "").lower() not in [f"http://{host}" for host in self.hosts]:
-            return _refuse(403, "Decisions are taken from this server's own page only.")
-        if headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        own = headers.get("origin", "").lower() in [f"http://{host}" for host in self.hosts]
+        if not own or headers.get("sec-fetch-site", "same-origin") != "same-origin":
             return _refuse(403, "Decisions are taken from this server's own page only.")
         if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             return _refuse(415, "A decision is sent as application/json.")
@@ -129,3 +139,53 @@ def _cookie(headers: Headers, name: str) -> str:
 
 def _refuse(status: int, line: str) -> Response:
     return PlainTextResponse(line + "\n", status)
+
+
+async def read_body(request: Request) -> dict[str, Any]:
+    """The JSON object that was sent, of limited size whatever its header says."""
+    content = b""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            async for piece in request.stream():
+                content += piece
+                if len(content) > LARGEST_BODY:
+                    raise HTTPException(413, f"The request is too large: at most {LARGEST_BODY} bytes.")
+    except TimeoutError as error:
+        raise HTTPException(408, "The request came too slowly.") from error
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(400, "The request is not JSON.") from error
+    if not isinstance(body, dict):
+        raise HTTPException(400, "The request is not a JSON object.")
+    return body
+
+
+def read_name(given: Any) -> str:
+    """A reviewer's name: short and printable."""
+    name = given.strip() if isinstance(given, str) else ""
+    if not name or len(name) > LONGEST_NAME or not name.isprintable():
+        raise HTTPException(400, f"'reviewer' must be a name of 1 to {LONGEST_NAME} printable characters.")
+    return name
+
+
+def whole(text: str, what: str, largest: int, missing: int = 400) -> int:
+    if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) > largest:
+        raise HTTPException(missing, f"'{what}' must be a whole number of at most {largest}.")
+    return int(text)
+
+
+def one_of(request: Request, name: str, known: Sequence[str]) -> str:
+    """What an address says of something that has a few values; by default the first."""
+    value = request.query_params.get(name) or known[0]
+    if value not in known:
+        raise HTTPException(400, f"'{name}' is one of {', '.join(known)}.")
+    return value
+
+
+def as_json(value: Any) -> Response:
+    return Response(json.dumps(value, allow_nan=False), media_type="application/json")
+
+
+def as_png(content: bytes) -> Response:
+    return Response(content, media_type="image/png")

@@ -1,4 +1,4 @@
-"""Which picture of an image is shown: its file, as long as that is what the run has judged, else the packed one."""
+"""What is shown of an image: its file, as long as that is what the run has judged, else the packed one; heat maps."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ import functools
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 
 from bomd.data.images import Pixels, read_image
 from bomd.errors import InputError
-from bomd.review.evidence import Evidence
+from bomd.review.evidence import Evidence, png, tint
+
+if TYPE_CHECKING:
+    from bomd.models.model import Model
 
 LARGEST_SIDE = 2048  # pixels of an original that a browser gets
 KEPT = 8  # pictures: whoever asks for the evidence on an image asks for its picture, too
+KEPT_MAPS = 128
 
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """A picture for people.
-
-    Attributes:
-        pixels: (H, W), or (H, W, 3) in colour.
-        original: Whether it is the file itself rather than the packed picture.
-        why: Why not, where one would expect the file.
-    """
+    """A picture for people: the file itself, or the packed one, and why not the file where one would expect it."""
 
     pixels: Pixels
     original: bool
@@ -64,3 +63,37 @@ class Pictures:
         image = Image.fromarray(pixels)
         image.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
         return Shown(np.asarray(image), True)
+
+
+class HeatMaps:
+    """Where the classifier looked: one map at a time, by the run's model, which the first that is asked for opens."""
+
+    def __init__(self, evidence: Evidence, pictures: Pictures) -> None:
+        self.evidence, self.pictures = evidence, pictures
+        self.possible = (evidence.directory / "model" / "model.json").is_file()
+        self._model: Model | None = None
+        self._drawn = functools.lru_cache(maxsize=KEPT_MAPS)(self._draw)
+        self._lock = threading.Lock()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the model is open: the first map takes longer than all others."""
+        return self._model is not None
+
+    def draw(self, row: int, column: int) -> bytes:
+        """A PNG of a single finding to lay over the image; blocks while it is drawn."""
+        if not self.possible:
+            raise InputError("No heat map: the run has no model.")
+        with self._lock:
+            return self._drawn(row, column)
+
+    def _draw(self, row: int, column: int) -> bytes:
+        from bomd.models import model
+        from bomd.models.heatmap import heat_map
+
+        if self._model is None:
+            self._model = model.load(self.evidence.directory, accelerator="cpu")
+        finding = self.evidence.classes[column]
+        if finding not in self._model.classes:
+            raise InputError(f"No heat map: the model does not know {finding!r}.")
+        return png(tint(heat_map(self._model, self.pictures.shown(row).pixels, finding)))

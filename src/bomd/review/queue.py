@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bomd.errors import InputError
 from bomd.review.decisions import ACTIONS, JUDGEMENTS, Event
-from bomd.review.evidence import UNKNOWN, Evidence, Labels
+from bomd.review.evidence import UNKNOWN, Evidence, Labels, most_doubtful
 from bomd.review.learning import EVERY, FIRST, Learnt
 
 KINDS = ("any", "added", "removed", "both", "none")
@@ -21,30 +21,23 @@ ORDERS = ("image", "label")
 BASES = ("decisions", "run")
 STATES = ("open", "decided", "skipped", "all")
 OPEN, SKIPPED = 0, 1 + ACTIONS.index("skip")
-PRIOR = 2  # reviewed neighbours that it takes until they weigh half
+PRIOR = 2.0  # reviewed neighbours that it takes until they weigh half
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Which part of the queue is asked for.
+    """Which part of the queue is asked for: images where the proposal adds a label, removes one, does both or neither.
 
-    Attributes:
-        column: Only images where the proposal changes this class, in the way that `kind` asks for.
-        kind: Only images where it adds a label, removes a label, does both or changes nothing. With a class, what is
-            added or removed is that class, "both" means that the image changes both ways and the class is part of
-            it, and "none" that the class stays.
-        text: Only images whose id or patient contains this, in any case.
-        state: Only images that the reviewer has not decided (skipped ones come last), has decided or has skipped.
-        order: By all labels of an image together, or by its most doubtful one, that of `column` if there is one.
-        basis: In the order that the reviewer's decisions lead to, or in that of the run.
+    With a class, what is added or removed is that class, "both" means that the image changes both ways and the class is
+    part of it, and "none" that the class stays.
     """
 
     column: int | None = None
     kind: str = "any"
-    text: str = ""
-    state: str = "open"
-    order: str = "image"
-    basis: str = "decisions"
+    text: str = ""  # that the id or patient contains, in any case
+    state: str = "open"  # or what the reviewer has decided or skipped; skipped ones are open, too, and come last
+    order: str = "image"  # all labels of an image together, or its most doubtful one, that of `column` if there is one
+    basis: str = "decisions"  # the order that the reviewer's decisions lead to, or that of the run
 
 
 class Queue:
@@ -56,9 +49,6 @@ class Queue:
         self.queued = np.zeros(len(evidence), dtype=np.bool_)
         self.queued[self.rows] = True
         self.added, self.removed = evidence.record.added, evidence.record.removed
-        adds, removes = self.added.any(axis=1), self.removed.any(axis=1)
-        self.kind = np.select([adds & removes, adds, removes], [3, 1, 2], 0).astype(np.int8)  # places in KINDS
-        self.kind[self.kind == 0] = KINDS.index("none")
         given = evidence.record.given
         self._texts = np.char.lower(np.char.add(np.char.add(given.ids, "\n"), given.groups)[self.rows])
         self._links = _links(evidence.record.neighbours, len(evidence))
@@ -73,8 +63,7 @@ class Queue:
     def _doubts(self, column: int | None) -> NDArray[np.float32]:
         """(Q) probability that the most doubtful label of an image is wrong, or that of one class."""
         record = self.evidence.record
-        columns = record.given.findings if column is None else [column]
-        return np.asarray(np.nan_to_num(record.opinion.wrong[self.rows][:, columns]).max(axis=1, initial=0))
+        return most_doubtful(record.opinion.wrong[self.rows], record.given, column)
 
     def _matching(self, column: int | None, kind: str, text: str) -> NDArray[np.bool_]:
         """(N) rows that a filter lets through, whatever has been decided."""
@@ -116,7 +105,9 @@ class Desk:
 
     def apply(self, event: Event) -> None:
         """Take a saved event into account; events must come in the order of the journal."""
-        row = self._row(event)
+        row = self.queue.evidence.numbers.get(event.image)
+        if row is None:
+            raise InputError(f"There is a decision on an image {event.image!r} that the run does not have.")
         before = self.decision(row)
         if event.action == "undo":
             if not self._history or self._history[-1].number != event.undoes:
@@ -151,8 +142,8 @@ class Desk:
         findings = evidence.record.given.findings
         lines = []
         for column in findings.tolist():
-            line = {"name": evidence.classes[column], "asked": int(self.asked[column])}
-            line["accepted"] = int(self.accepted[column])
+            asked, accepted = int(self.asked[column]), int(self.accepted[column])
+            line: dict[str, Any] = {"name": evidence.classes[column], "asked": asked, "accepted": accepted}
             if learnt is not None:
                 for name in ("false_alarm", "miss"):
                     both = (getattr(rates, name)[column] for rates in (learnt.teacher.rates, learnt.rates))
@@ -185,11 +176,8 @@ class Desk:
         With a neighbours changed and k confirmed it is (a - k) / (a + k + 2): one changed neighbour raises what is
         expected by a third, many at most double it; confirmed ones lower it towards nothing.
         """
-        return np.asarray(self._lift(self.queue.rows))
-
-    def _lift(self, rows: NDArray[np.intp] | int) -> Any:
-        changed, kept = self.changed[rows], self.kept[rows]
-        return (changed - kept) / (changed + kept + float(PRIOR))
+        rows = self.queue.rows
+        return np.asarray(_lift(self.changed[rows], self.kept[rows]))
 
     def order(self, by: str = "image", column: int | None = None, basis: str = "decisions") -> NDArray[np.intp]:
         """(Q) rows, the most suspicious first, skipped ones last; equals keep the order of the run."""
@@ -210,12 +198,11 @@ class Desk:
         order = self.order(wanted.order, wanted.column, wanted.basis)
         kept = self.queue.matching(wanted.column, wanted.kind, wanted.text)[order]
         state = self.state[order]
-        if wanted.state == "open":
-            kept = kept & ((state == OPEN) | (state == SKIPPED))
-        elif wanted.state == "decided":
-            kept = kept & (state != OPEN) & (state != SKIPPED)
-        elif wanted.state == "skipped":
+        if wanted.state == "skipped":
             kept = kept & (state == SKIPPED)
+        elif wanted.state != "all":
+            undecided = (state == OPEN) | (state == SKIPPED)
+            kept = kept & (undecided if wanted.state == "open" else ~undecided)
         return order[kept]
 
     def progress(self) -> dict[str, int]:
@@ -224,27 +211,20 @@ class Desk:
 
     def item(self, row: int, basis: str = "decisions") -> dict[str, Any]:
         """A line of the queue as plain values."""
-        queue = self.queue
-        given = queue.evidence.record.given
-        state = int(self.state[row])
+        queue, state = self.queue, int(self.state[row])
+        added, removed = (np.flatnonzero(proposed[row]).tolist() for proposed in (queue.added, queue.removed))
         factor = 1.0 if self.learnt is None or basis == "run" else float(self.learnt.factor[row])
         return {
             "number": int(row),
-            "id": str(given.ids[row]),
+            "id": str(queue.evidence.record.given.ids[row]),
             "patient": queue.evidence.patient(row),
-            "expected": round(float(queue.evidence.expected[row]) * factor, 4),
-            "lift": 0.0 if basis == "run" else round(float(self._lift(row)), 2),
-            "kind": KINDS[queue.kind[row]],
-            "added": np.flatnonzero(queue.added[row]).tolist(),
-            "removed": np.flatnonzero(queue.removed[row]).tolist(),
+            "expected": round(float(queue.evidence.record.opinion.expected[row]) * factor, 4),
+            "lift": 0.0 if basis == "run" else round(float(_lift(self.changed[row], self.kept[row])), 2),
+            "kind": ("both" if removed else "added") if added else "removed" if removed else "none",
+            "added": added,
+            "removed": removed,
             "action": None if state == OPEN else ACTIONS[state - 1],
         }
-
-    def _row(self, event: Event) -> int:
-        try:
-            return self.queue.evidence.numbers[event.image]
-        except KeyError as error:
-            raise InputError(f"There is a decision on an image {event.image!r} that the run does not have.") from error
 
     def _count(self, row: int, event: Event | None, step: int) -> None:
         if event is None:
@@ -260,8 +240,12 @@ class Desk:
         agreed = np.asarray([UNKNOWN if label is None else label for label in event.labels or ()])
         self.asked += step * asked
         self.accepted += step * (asked & (agreed == evidence.proposed[row]))
-        counts = self.changed if changes(event, evidence, row) else self.kept
+        counts = self.kept if event.labels == plain_labels(evidence.given[row]) else self.changed
         counts[self.queue.linked(row)] += step
+
+
+def _lift(changed: Any, kept: Any) -> Any:
+    return (changed - kept) / (changed + kept + PRIOR)
 
 
 def in_order(scores: NDArray[Any], later: NDArray[np.bool_], rows: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -273,11 +257,6 @@ def in_order(scores: NDArray[Any], later: NDArray[np.bool_], rows: NDArray[np.in
     bits = np.ascontiguousarray(scores, dtype=np.float32).view(np.uint32).astype(np.uint64)
     keys = (later.astype(np.uint64) << np.uint64(63)) | ((np.uint64(0x7FFFFFFF) - bits) << np.uint64(32))
     return (np.sort(keys | rows.astype(np.uint64)) & np.uint64(0xFFFFFFFF)).astype(np.intp)
-
-
-def changes(event: Event, evidence: Evidence, row: int) -> bool:
-    """Whether a decision differs from the given labels."""
-    return event.labels != plain_labels(evidence.given[row])
 
 
 def plain_labels(values: Labels) -> tuple[int | None, ...]:

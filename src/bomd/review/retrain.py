@@ -9,7 +9,7 @@ from pathlib import Path
 from bomd import config as settings
 from bomd.config import Config
 from bomd.data.datasets import DATASETS
-from bomd.data.datasets.corrected import details_beside, digest_of
+from bomd.data.datasets.corrected import Corrections, details_beside, digest_of
 from bomd.errors import InputError
 from bomd.experiments import experiment
 from bomd.experiments.one_label import HANDED
@@ -26,16 +26,11 @@ FOLDER = "retrained"
 
 @dataclass(frozen=True, eq=False)
 class Retrained:
-    """What came of a review.
-
-    Attributes:
-        model: The model folder, for `bomd predict`.
-    """
+    """What came of a review; the model folder is for `bomd predict`."""
 
     run: Run
     model: Path
     page: Path
-    reviewed: Reviewed
 
 
 def retrain(place: Path, output: Path | None = None, held_out: float | None = None) -> Retrained:
@@ -58,6 +53,8 @@ def retrain(place: Path, output: Path | None = None, held_out: float | None = No
         raise InputError(f"Nobody has decided anything yet: start with `bomd review {place}`.")
     folder.mkdir(parents=True, exist_ok=True)
     reviewed, table = write_reviewed(run, folder / "reviewed.csv")
+    labels, decided = reviewed.labels, reviewed.labels.confirmed
+    assert decided is not None
     config = _config_of(run)
     share = held_out or config.validation or HELD_OUT
     config = replace(config, name=f"{config.name}-{FOLDER}", validation=share)
@@ -66,14 +63,15 @@ def retrain(place: Path, output: Path | None = None, held_out: float | None = No
     root = shared if (shared / "stages").is_dir() else folder / "runs"
     if HANDED in config.train:  # all labels of such a run are in its record
         tables = {"train": (reviewed.given, DATASETS["folder"])}
-        fixed = reviewed.corrections(details_beside(table))
-        state = fingerprint(config.train[HANDED], fixed.values, fixed.confirmed)
+        named = (labels.ids, labels.classes, labels.values, decided, decided)
+        fixed = Corrections(details_beside(table), *named, detailed=True)
+        state = fingerprint(config.train[HANDED], labels.values, decided)
         config = replace(config, train=config.train | {HANDED: state})
         done = experiment.run_on(config, tables, fixed, root)
     else:
         done = _run_again(config, reviewed, table, root)
     page = write_report([done], folder / "report.html")
-    return Retrained(done, _copy_model(done, folder), page, reviewed)
+    return Retrained(done, _copy_model(done, folder), page)
 
 
 def _config_of(run: Path) -> Config:

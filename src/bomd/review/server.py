@@ -35,23 +35,14 @@ from bomd.review.connections import HastyProtocol
 from bomd.review.decisions import JUDGEMENTS, Event, Journal
 from bomd.review.evidence import Evidence, png
 from bomd.review.export import as_details, as_table, merge
-from bomd.review.guard import Guard
-from bomd.review.heat import HeatMaps
+from bomd.review.guard import Guard, as_json, as_png, one_of, read_body, read_name, whole
 from bomd.review.learning import FIRST, Teacher
-from bomd.review.messages import as_json, as_png, read_body, read_name, whole
-from bomd.review.pictures import Pictures
+from bomd.review.pictures import HeatMaps, Pictures
 from bomd.review.queue import BASES, KINDS, OPEN, ORDERS, STATES, Desk, Filter, Queue, plain_labels, replay
 from bomd.tables import NO_FINDING
 
 PAGES = Path(__file__).parent / "pages"
-STATIC = {  # the only files that are served, read when the server starts
-    "theme.js": "text/javascript; charset=utf-8",
-    "review.js": "text/javascript; charset=utf-8",
-    "viewer.js": "text/javascript; charset=utf-8",
-    "agreement.js": "text/javascript; charset=utf-8",
-    "style.css": "text/css; charset=utf-8",
-    "icon.svg": "image/svg+xml",
-}
+TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}  # of the only files that are served
 LONGEST_TEXT, LONGEST_PAGE = 100, 200
 LEARNING = 0.5  # seconds that a page waits for an update of its order before it is sent in the old one
 MOST_REVIEWERS = 200  # each costs memory; a hostile page must not make up more and more of them
@@ -74,7 +65,7 @@ class Pages:
         templates = Environment(loader=FileSystemLoader(PAGES), autoescape=True)
         facts = {"run": "/".join(evidence.directory.resolve().parts[-3:]), "reviewer": reviewer or ""}
         self._html = {name: templates.get_template(f"{name}.html").render(facts) for name in ("review", "agreement")}
-        self._static = {name: (PAGES / name).read_bytes() for name in STATIC}
+        self._static = {file.name: file.read_bytes() for file in PAGES.iterdir() if file.suffix in TYPES}
 
     def routes(self) -> list[Route]:
         return [
@@ -100,9 +91,9 @@ class Pages:
 
     async def static(self, request: Request) -> Response:
         name = request.path_params["name"]
-        if name not in STATIC:
+        if name not in self._static:
             raise HTTPException(404, "No such page.")
-        return Response(self._static[name], media_type=STATIC[name])
+        return Response(self._static[name], media_type=TYPES[Path(name).suffix])
 
     async def run(self, request: Request) -> Response:
         record, classes = self.evidence.record, self.evidence.classes
@@ -137,15 +128,10 @@ class Pages:
         start = whole(query.get("start", "0"), "start", 10**9)
         count = whole(query.get("count", "50"), "count", LONGEST_PAGE)
         waiting = found[desk.state[found] == OPEN]
-        return as_json(
-            {
-                "total": len(found),
-                "start": start,
-                "items": [desk.item(row, wanted.basis) for row in found[start : start + count]],
-                "next": int(waiting[0]) if len(waiting) else None,
-                "progress": desk.progress(),
-            }
-        )
+        items = [desk.item(row, wanted.basis) for row in found[start : start + count]]
+        upcoming = int(waiting[0]) if len(waiting) else None
+        part = {"total": len(found), "start": start, "items": items, "next": upcoming}
+        return as_json({**part, "progress": desk.progress()})
 
     async def image(self, request: Request) -> Response:
         """The evidence on one image, and what the reviewer decided about it."""
@@ -153,7 +139,7 @@ class Pages:
         desk = self._desk(request.query_params.get("reviewer", ""))
         decision = desk.decision(row)
         own = None if decision is None else {"action": decision.action, "labels": decision.labels}
-        pictures, basis = self.pictures, self._basis(request)
+        pictures, basis = self.pictures, one_of(request, "basis", BASES)
         facts = self.evidence.facts(row)
         if desk.learnt is not None and basis == "decisions":
             for label, chance in zip(facts["labels"], desk.learnt.wrong(row).tolist(), strict=True):
@@ -209,7 +195,9 @@ class Pages:
             labels = None
         else:
             raise HTTPException(400, f"'action' must be one of {', '.join(JUDGEMENTS)}, skip.")
-        async with self._turns[self._admit(reviewer)]:
+        if reviewer not in self.desks and len({*self.desks, *self._turns}) >= MOST_REVIEWERS:
+            raise HTTPException(409, f"There are {MOST_REVIEWERS} reviewers already.")
+        async with self._turns[reviewer]:
             return await self._save(Event(reviewer, image, action, labels))
 
     async def undo(self, request: Request) -> Response:
@@ -246,7 +234,7 @@ class Pages:
         except InputError as error:
             raise HTTPException(409, str(error)) from error
         disposition = {"content-disposition": f'attachment; filename="{name}"'}
-        return Response(text, media_type="text/csv; charset=utf-8", headers=disposition)
+        return Response(text, media_type="text/csv", headers=disposition)
 
     async def _learn(self, desk: Desk) -> None:
         """See to it that enough new decisions change the order; what takes long goes on after the answer is sent."""
@@ -272,32 +260,17 @@ class Pages:
         row = self.evidence.numbers[event.image]
         return as_json({"event": saved.number, "number": row, "progress": desk.progress()})
 
-    def _admit(self, reviewer: str) -> str:
-        if reviewer not in self.desks and len({*self.desks, *self._turns}) >= MOST_REVIEWERS:
-            raise HTTPException(409, f"There are {MOST_REVIEWERS} reviewers already.")
-        return reviewer
-
     def _desk(self, reviewer: str) -> Desk:
         return self.desks.get(reviewer.strip(), self._nobody)
 
     def _filter(self, request: Request) -> Filter:
-        query = request.query_params
-        column, kind, state, text, order = (query.get(name) for name in ("class", "kind", "state", "text", "order"))
-        if (kind or KINDS[0]) not in KINDS or (state or STATES[0]) not in STATES:
-            raise HTTPException(400, f"'kind' is one of {', '.join(KINDS)}; 'state' is one of {', '.join(STATES)}.")
-        if (order or ORDERS[0]) not in ORDERS:
-            raise HTTPException(400, f"'order' is one of {', '.join(ORDERS)}.")
-        basis = self._basis(request)
-        if len(text or "") > LONGEST_TEXT:
+        known = {"kind": KINDS, "state": STATES, "order": ORDERS, "basis": BASES}
+        chosen = {name: one_of(request, name, values) for name, values in known.items()}
+        column, text = (request.query_params.get(name, "") for name in ("class", "text"))
+        if len(text) > LONGEST_TEXT:
             raise HTTPException(400, f"'text' may have {LONGEST_TEXT} characters.")
         place = whole(column, "class", len(self.evidence.classes) - 1) if column else None
-        return Filter(place, kind or KINDS[0], text or "", state or STATES[0], order or ORDERS[0], basis)
-
-    def _basis(self, request: Request) -> str:
-        basis = request.query_params.get("basis") or BASES[0]
-        if basis not in BASES:
-            raise HTTPException(400, f"'basis' is one of {', '.join(BASES)}.")
-        return basis
+        return Filter(place, text=text, **chosen)
 
     def _row(self, request: Request) -> int:
         return whole(request.path_params["number"], "image", len(self.evidence) - 1, missing=404)

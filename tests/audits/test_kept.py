@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bomd.audits.rewrite import Form, as_decided, cut_record, plain, rewrite
+from bomd.audits.kept import FORM, Form, as_decided, cut_record, find, plain, rewrite
 from bomd.data.label_files import read_verbatim
+from bomd.errors import InputError
+from bomd.files import write_json
 
 LISTED = Form("image", "labels", "|", (), ("Edema", "Mass", "No Finding"))
 
@@ -88,3 +90,10 @@ def test_decisions_by_id_and_class() -> None:
     values = np.asarray([[1, np.nan], [0, 1]], dtype=np.float32)
     decided = np.asarray([[True, True], [False, False]])
     assert as_decided(values, decided, ["a", "b"], ["Mass", "Edema"]) == {"a": {"Mass": 1.0, "Edema": None}}
+
+
+@pytest.mark.parametrize("facts", [[], {}, {"id_column": 3, "label_column": None, "delimiter": None}])
+def test_a_damaged_form_says_what_to_do(facts: object, tmp_path: Path) -> None:
+    write_json(tmp_path / FORM, facts)
+    with pytest.raises(InputError, match=r"table\.json is damaged, audit again: "):
+        find(tmp_path)
