@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "bomd"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 # Modules that are loaded when what they need is there, and never because a module that all need is loaded.
-DICOM = dict.fromkeys(("data/dicom.py", "data/compressed.py", "data/deflated.py"), "pydicom")
+DICOM = dict.fromkeys(("data/dicom.py", "data/compressed.py"), "pydicom")
 OPTIONAL = {**DICOM, "networks/column_kernels.py": "triton"}
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,14 @@ from bomd.data.store import Store
 from bomd.data.wanted import file_state
 from bomd.errors import InputError
 from bomd.experiments.identity import flatten
-from bomd.experiments.packing import Source
 from bomd.files import fingerprint
 from bomd.methods import METHODS
 from bomd.runs import Data
 from bomd.sources import code_of
 from bomd.tables import LabelTable, Text
+
+if TYPE_CHECKING:  # it knows networks, which take seconds to import
+    from bomd.experiments.packing import Source
 
 _WAY_OUT = "Set hold_out_test_patients = true to drop them from training."
 
