@@ -22,6 +22,7 @@ from bomd.files import write_text
 from bomd.measure.significance import Sample, show
 from bomd.reports.sheet import markdown_table
 from evidence import DOCS, RESULTS
+from evidence.pages import orders
 from evidence.records import records_of
 from evidence.studies.opinions import BINS
 
@@ -94,11 +95,13 @@ def page() -> str:
         parts.append(verdicts(scores, TESTS[name]))
     parts.append(f"Cost, in images shown during training against plain training: {' and '.join(costs)}.\n")
     parts.append(single_score())
-    parts.append(FINDING)
+    older = [title for name, title in SETS.items() if orders.older(rows, recipe_of(name))]
+    parts.append(FINDING + orders.EARLIER.format(sets=" and ".join(older)) * bool(older))
     for name, title in SETS.items():
         parts += [f"### {title[0].upper()}{title[1:]}\n", rule_table(rows, recipe_of(name))]
-    parts.append(PROPOSALS)
     parts += [
+        orders.section(spoken),
+        PROPOSALS,
         proposal_table(rows),
         RELIABILITY,
         trials(),
@@ -313,7 +316,7 @@ labels are learnt as given, and the probabilities serve people who review.
 6. Bayes' rule gives the probability that an image is affected (with half of the evidence, since labels of an image
    depend on each other), and that a label is wrong.
 7. A change is proposed from a probability of .6 on, for classes that the evidence tells apart by two standard errors.
-   Images are ordered by the chance that any finding is labelled wrongly.
+   Images are ordered by how errors seem to come about ([order of review](#order-of-review)).
 8. Where affected images explain the labels by at least .007 nats a label, networks as in step 1 are trained for 40 %
    of the epochs on what was believed, suspect images counting for less, and steps 2 to 7 are done again. The classifier
    then learns the probability that a finding is there, and an image counts for as much as it is less suspect than an
@@ -328,8 +331,9 @@ Five seeds each, on one H200: 4,000 generated X-rays (the demo's recipe) and the
 Noise (rows, labels) flips labels of a share of the rows; *report mining in 20 %* gives a fifth of the patients the
 errors of mined labels; *sparse* puts one added, dropped or swapped finding into a fifth of the rows. Settings were
 chosen on held-out NIH patients of other seeds and on phantoms of other seeds; OpenI and Google's labels chose nothing.
-The order of review, the limit of a proposal and the rule for affected images were settled with errors planted in these
-very sets in view, so that their numbers under *Finding wrong labels* and *Proposals* are not those of untouched data.
+The order of review was chosen on other seeds ([below](#order-of-review)); the limit of a proposal and the rule for
+affected images were settled with errors planted in these very sets in view, so that the numbers under *Proposals* are
+not those of untouched data.
 The rule for affected images was added because of the scores under *sparse* below, test sets among them, and the limit
 of step 8 because of those under *report mining in 20 %*, held-out NIH patients among them, together with phantoms of
 another seed; where the limit lies was then read from how clearly the labels of each set point to affected images. The

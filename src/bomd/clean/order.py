@@ -52,10 +52,8 @@ def how_urgent(
     shared = rates if single else likeliest(possible, evidence, labels.values, patients)
     if not single and shared.gain >= rates.gain + TOGETHER:
         suspect = suspect_patients(evidence, labels, shared, patients)
-        words = (
-            f"Errors seem to sit in all images of about {shared.affected:.0%} of the patients: their images come first."
-        )
-        return chance_of_any(evidence, labels, shared, suspect), words
+        where = f"Taken patient by patient, errors seem to sit in all images of about {shared.affected:.0%} of them"
+        return chance_of_any(evidence, labels, shared, suspect), f"{where}, and their images come first."
     if rates.affected < 1:
         alone = np.arange(len(labels))
         suspect = suspect_patients(evidence, labels, rates, alone)
