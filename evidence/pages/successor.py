@@ -11,10 +11,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import mean, stdev
 
-import matplotlib
-
-matplotlib.use("svg")
-import matplotlib.pyplot as plt
+from matplotlib import rc_context
+from matplotlib.figure import Figure
 from scipy.stats import t as student  # type: ignore[import-untyped]
 
 from bomd.experiments.noise_names import NO_NOISE, noise_name
@@ -23,6 +21,7 @@ from bomd.measure.significance import Sample, show
 from bomd.reports.sheet import markdown_table
 from evidence import DOCS, RESULTS
 from evidence.pages import orders
+from evidence.pages.how_it_works_figures import STYLE, save
 from evidence.records import records_of
 from evidence.studies.opinions import BINS
 
@@ -69,7 +68,8 @@ Scores = dict[tuple[str, str, str], dict[int, float]]  # (test, method, noise) -
 
 def main() -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
-    draw_reliability(read_rows())
+    with rc_context({**STYLE, "svg.hashsalt": "reliability"}):
+        draw_reliability(read_rows())
     write_text(PAGE, page())
 
 
@@ -197,7 +197,7 @@ def single_score() -> str:
     found: dict[tuple[str, str], list[tuple[float, float, float]]] = defaultdict(list)
     for row in csv.DictReader((RESULTS / "abnormality.csv").open(encoding="utf-8")):
         test = row["test"]
-        if test == "validation" and row["noise"] != "kind=none":
+        if test == "validation" and row["noise"] != NO_NOISE:
             continue
         test = "held-out patients" if test.startswith("validation") else test
         found[test, row["method"]].append(tuple(float(row[key]) for key in ("auc", "single", "with_shared")))  # type: ignore[arg-type]
@@ -249,13 +249,8 @@ def trials() -> str:
 def second_opinions() -> str:
     """Forms of the second opinion at about equal cost, on data that chooses."""
     found: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for record in records_of("second-opinion"):
-        config = record.config
-        set_, test = (
-            ("phantom", "south") if config.train["dataset"] == "phantom" else ("nih", "validation before noise")
-        )
-        form = ", ".join(f"{key} {value}" for key, value in config.settings["bomd-plus"].items())
-        found[set_, form][noise_name(config.noise)].append(record.result.tests[test].mean_auc)
+    for row in csv.DictReader((RESULTS / "second-opinion.csv").open(encoding="utf-8")):
+        found[row["set"], row["form"]][row["noise"]].append(float(row["auc"]))
     columns = [noise for noise in NOISES if any(noise in by_noise for by_noise in found.values())]
     lines = []
     for (set_, form), by_noise in found.items():
@@ -266,7 +261,8 @@ def second_opinions() -> str:
 
 def draw_reliability(rows: list[dict[str, str]]) -> None:
     """Share of right proposals against their stated probability."""
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), sharey=True, layout="constrained")
+    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
     for axis, (name, title) in zip(axes, SETS.items(), strict=True):
         axis.plot([0.6, 1], [0.6, 1], color="0.7", linewidth=1, label="as stated")
         for noise, colour in COLOURS.items():
@@ -279,8 +275,7 @@ def draw_reliability(rows: list[dict[str, str]]) -> None:
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("share that was wrong")
     axes[0].legend(frameon=False, fontsize=8, loc="lower right")  # where no line runs
-    matplotlib.rcParams["svg.hashsalt"] = "bomd"
-    figure.savefig(PICTURES / "reliability.svg", metadata={"Date": None})
+    save(figure, PICTURES / "reliability.svg")
 
 
 def recipe_of(name: str) -> str:
