@@ -172,7 +172,7 @@ def smoothing(numbers: Numbers) -> Figure:
     for axes, (name, values) in zip(places, panels.items(), strict=False):
         for heap, marker in ((clean, "o"), (~clean, "^")):
             colours = {"c": np.asarray(values)[heap], "cmap": "PuOr", "vmin": -0.2, "vmax": 1.2}
-            shown = axes.scatter(*points[heap].T, marker=marker, s=15, lw=0, clip_on=False, **colours)
+            shown = axes.scatter(*points[heap].T, marker=marker, s=20, lw=0, clip_on=False, **colours)
         axes.set_title(titles.get(name, name))
         axes.set(xticks=[], yticks=[], aspect="equal")
         axes.spines[:].set(visible=True, color="#cccccc")

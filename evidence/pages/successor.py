@@ -271,7 +271,12 @@ def draw_reliability(rows: list[dict[str, str]]) -> None:
             held = {low: sum(float(row[f"held_{low}"]) for row in own) for low, _ in BINS}
             points = [(min(low + 0.05, 0.95), held[low] / made[low]) for low, _ in BINS if made[low] >= 30]
             axis.plot(*zip(*points, strict=True), "o-", color=colour, markersize=4, label=spoken(noise))
-        axis.set(title=title, xlabel="stated probability that the label is wrong", ylim=(0.4, 1.02))
+        axis.set(
+            title=title,
+            xlabel="stated probability that the label is wrong",
+            ylim=(0.4, 1.02),
+            xticks=(0.6, 0.7, 0.8, 0.9, 1),
+        )
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("share that was wrong")
     axes[0].legend(frameon=False, fontsize=8, loc="lower right")  # where no line runs
