@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bomd.experiments.grid import BASELINE, Grid, arrange
+from bomd.experiments.identity import own_settings
 from bomd.experiments.noise_names import NO_NOISE, noise_name
 from bomd.experiments.plan import REFERENCE
 from bomd.experiments.recorded import Environment, Record
 from bomd.files import write_text
 from bomd.measure.result import HELD_OUT, held_out
 from bomd.methods import METHODS
-from bomd.methods.describe import describe, in_use
+from bomd.methods.describe import describe
 from bomd.reports.comparison import costs_table, missing_runs, verdicts, write_comparison
 from bomd.reports.sheet import MISSING, markdown_table
 from bomd.tables import NO_FINDING
 from evidence import DOCS, RESULTS
 from evidence.pages import dot_plots
 from evidence.pages.built import built
+from evidence.pages.method_settings import USED, chosen, following, notes
 from evidence.records import file_of, records_of
 
 # page -> records in results/ -> what there is to compare of them, in results/ too
@@ -32,14 +33,13 @@ SOURCES = {
     },
     "methods-nih": {"nih-64": "methods-nih-comparison"},
 }
+# The same recipe at different times, the newest last: later files have methods with the settings that they chose.
+FILES = {"nih-64": ("nih-64", "successor-nih", "methods-nih")}
 COLUMNS = (NO_NOISE, "(0.2, 0.2)", "(0.4, 0.4)", "(0.6, 0.6)")
 SEEDS = (0, 1, 2)
-TUNED = RESULTS / "tuning.csv"  # what evidence/studies/tuning.py tried
 TITLES = {"methods-demo": "All methods on generated X-rays", "methods-nih": "All methods on real X-rays"}
 IMAGES = "images/methods"  # on the site
 COMPARED = "Compared: "  # opens the line that tells a reader, and a test, which methods the page is about
-FOLLOWING = {"co-teaching": "noise", "gls": "smoothing", "mentornet": "percentile"}  # settings that follow the noise
-USED = re.compile(r"(?P<method>\S+): (?P<setting>\w+) = (?P<value>-?[\d.]+), ")  # how a run says which value it took
 CAVEATS = {"which is not CoOp": "no text model: not CoOp"}  # what a run notes -> what its row is called
 
 
@@ -55,7 +55,8 @@ def main() -> None:
 def pictures() -> list[Path]:
     """The dot plots, which the site has under `IMAGES`."""
     sources = [source for group in SOURCES.values() for source in group]
-    return sorted(built("methods", [file_of(source) for source in sources], partial(_draw, sources)).glob("*.svg"))
+    files = [file_of(file) for source in sources for file in FILES.get(source, (source,))]
+    return sorted(built("methods", files, partial(_draw, sources)).glob("*.svg"))
 
 
 def _draw(sources: Sequence[str], folder: Path) -> None:
@@ -78,11 +79,25 @@ def shown(name: str) -> str:
 
 def compared(source: str) -> list[Record]:
     """The recorded runs that belong to the comparison; others of the same data are for other tables."""
-    return [
-        record
-        for record in records_of(source)
-        if noise_name(record.config.noise) in COLUMNS and not _detection_only(record)
-    ]
+    return newest(
+        [
+            record
+            for file in FILES.get(source, (source,))
+            for record in records_of(file)
+            if noise_name(record.config.noise) in COLUMNS and record.seed in SEEDS and not _detection_only(record)
+        ]
+    )
+
+
+def newest(records: Sequence[Record]) -> list[Record]:
+    """Of each method the runs with its newest settings, and of the same run the newest record.
+
+    Args:
+        records: From old to new.
+    """
+    settings = {record.config.method: own_settings(record.written["config"]) for record in records}
+    kept = [one for one in records if own_settings(one.written["config"]) == settings[one.config.method]]
+    return list({record.identity: record for record in kept}.values())
 
 
 def _detection_only(record: Record) -> bool:
@@ -182,7 +197,7 @@ def section(found: Grid) -> str:
     details = {
         "Cost": _named(found, costs_table(found)) + "\n" + costs(found),
         "Settings that follow the noise": following(found),
-        "Settings of the recipe": chosen(found),
+        "Settings of the recipe": chosen(found, any(found.name in group for group in SOURCES.values())),
         "Notes of the runs": remarks(found),
         "Missing runs": missing_runs(found),
     }
@@ -216,78 +231,6 @@ def _named(found: Grid, table: str) -> str:
     return table
 
 
-def notes(found: Grid, row: str) -> list[str]:
-    """What the runs of a row noted, each thing once."""
-    return list(dict.fromkeys(note for record in found.records(row) for note in record.result.notes))
-
-
-def following(found: Grid) -> str:
-    """The values that settings took which follow the noise, as the runs noted them."""
-    body = []
-    for row in found.methods:
-        method = row.split(" ")[0]
-        if method in FOLLOWING:
-            cells = [used(found, row, column) for column in found.noises]
-            body.append([f"{row}: {FOLLOWING[method]}", *cells])
-    table = markdown_table(["setting", *found.noises], body)
-    return f"{table}\n" + (
-        "The level of noise is that of the training labels, which the papers of these methods take as known; no test "
-        'set is looked at. "Fixed" is a run whose setting did not follow the noise.\n'
-    )
-
-
-def used(found: Grid, row: str, column: str) -> str:
-    """The mean over seeds of a value that runs noted."""
-    records = found.records(row, column)
-    said = [USED.match(note) for record in records for note in record.result.notes]
-    values = [float(one["value"]) for one in said if one and one["setting"] == FOLLOWING.get(one["method"])]
-    if not records:
-        return MISSING
-    return f"{sum(values) / len(values):.2f}" if values else "fixed"
-
-
-def chosen(found: Grid) -> str:
-    """What the recipe sets for each method; the rest are defaults."""
-    lines = []
-    if TUNED.exists() and found.name in SOURCES["methods-demo"]:
-        lines.append(
-            "Every method with settings tried three at each level of noise, on generated X-rays of another "
-            "seed; `results/tuning.md` has all of them. These were the best, where that was not what the method has "
-            f"anyway; {REFERENCE} had settings of its own before.\n"
-        )
-    silent = [row for row in found.methods if any(one.result.settings is None for one in found.records(row))]
-    if silent:
-        lines.append(
-            "Rows whose runs did not record their defaults yet, some of which (warm-ups, noise levels) have changed "
-            f"since: {', '.join(silent)}.\n"
-        )
-    lines += [f"Another default was in force for {one}.\n" for one in outdated(found)]
-    for row in found.methods:
-        tables = [record.config.settings for record in found.records(row)[:1]]
-        own = {key: value for table in tables for settings in table.values() for key, value in settings.items()}
-        if own:
-            lines.append(f"- {row}: {', '.join(f'{key} = {value}' for key, value in own.items())}")
-    told = any(line.startswith("- ") for line in lines)
-    return "\n".join(lines if told else [*lines, "None: every method has its defaults."]) + "\n"
-
-
-def outdated(found: Grid) -> list[str]:
-    """Rows whose runs had other settings than the same recipe would give them today."""
-    told = []
-    for row in found.methods:
-        for record in found.records(row)[:1]:
-            now = in_use(record.config.method, record.config.settings)
-            then = record.result.settings or now
-            other = [f"{key} = {then.get(key, 'none yet')}" for key in now if not same(then.get(key), now[key])]
-            told += [f"{row}: {', '.join(other)}"] if other else []
-    return told
-
-
-def same(then: object, now: object) -> bool:
-    """Whether two values of a setting are alike; records round numbers."""
-    return then == now or (isinstance(then, float) and isinstance(now, float) and abs(then - now) < 1e-4)
-
-
 def remarks(found: Grid) -> str:
     """What else the runs noted."""
     lines = []
@@ -313,12 +256,23 @@ def setting(found: Grid) -> str:
     """What was trained on what, in a few words; one record stands for all."""
     record = first_of(found)
     config, images = record.config, record.result.images
-    tests = ", ".join(f"{images[test]:,} of {test}" for test in found.judged if test in images)
+    tests = ", ".join(f"{sizes(found, test)} of {test}" for test in found.judged if test in images)
     train = f"{images['train']:,} training images ({config.train['dataset']}) at {config.images['size']} px"
     return (
         f"**{found.name}**: {train}, {describe_fit(config.fit)}; test images: {tests or 'none'}. Means are over "
         f"findings with at least {config.minimum_positives} positives: {averaged(record)}.\n"
     )
+
+
+def sizes(found: Grid, test: str) -> str:
+    """How many images a test set has; where it was read differently over time, how many for which rows."""
+    rows: dict[int, list[str]] = {}
+    for row in found.methods:
+        for count in {record.result.images[test] for record in found.records(row) if test in record.result.images}:
+            rows.setdefault(count, []).append(row)
+    common = max(rows, key=lambda count: len(rows[count]))
+    others = [f"{count:,} for {', '.join(rows[count])}" for count in sorted(rows) if count != common]
+    return f"{common:,}{f' (but {chr(59).join(others)})' if others else ''}"
 
 
 def averaged(record: Record) -> str:

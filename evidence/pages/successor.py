@@ -11,10 +11,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import mean, stdev
 
-import matplotlib
-
-matplotlib.use("svg")
-import matplotlib.pyplot as plt
+from matplotlib import rc_context
+from matplotlib.figure import Figure
 from scipy.stats import t as student  # type: ignore[import-untyped]
 
 from bomd.experiments.noise_names import NO_NOISE, noise_name
@@ -22,6 +20,8 @@ from bomd.files import write_text
 from bomd.measure.significance import Sample, show
 from bomd.reports.sheet import markdown_table
 from evidence import DOCS, RESULTS
+from evidence.pages import orders
+from evidence.pages.how_it_works_figures import STYLE, save
 from evidence.records import records_of
 from evidence.studies.opinions import BINS
 
@@ -68,7 +68,8 @@ Scores = dict[tuple[str, str, str], dict[int, float]]  # (test, method, noise) -
 
 def main() -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
-    draw_reliability(read_rows())
+    with rc_context({**STYLE, "svg.hashsalt": "reliability"}):
+        draw_reliability(read_rows())
     write_text(PAGE, page())
 
 
@@ -94,11 +95,13 @@ def page() -> str:
         parts.append(verdicts(scores, TESTS[name]))
     parts.append(f"Cost, in images shown during training against plain training: {' and '.join(costs)}.\n")
     parts.append(single_score())
-    parts.append(FINDING)
+    older = [title for name, title in SETS.items() if orders.older(rows, recipe_of(name))]
+    parts.append(FINDING + orders.EARLIER.format(sets=" and ".join(older)) * bool(older))
     for name, title in SETS.items():
         parts += [f"### {title[0].upper()}{title[1:]}\n", rule_table(rows, recipe_of(name))]
-    parts.append(PROPOSALS)
     parts += [
+        orders.section(spoken),
+        PROPOSALS,
         proposal_table(rows),
         RELIABILITY,
         trials(),
@@ -194,7 +197,7 @@ def single_score() -> str:
     found: dict[tuple[str, str], list[tuple[float, float, float]]] = defaultdict(list)
     for row in csv.DictReader((RESULTS / "abnormality.csv").open(encoding="utf-8")):
         test = row["test"]
-        if test == "validation" and row["noise"] != "kind=none":
+        if test == "validation" and row["noise"] != NO_NOISE:
             continue
         test = "held-out patients" if test.startswith("validation") else test
         found[test, row["method"]].append(tuple(float(row[key]) for key in ("auc", "single", "with_shared")))  # type: ignore[arg-type]
@@ -246,13 +249,8 @@ def trials() -> str:
 def second_opinions() -> str:
     """Forms of the second opinion at about equal cost, on data that chooses."""
     found: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for record in records_of("second-opinion"):
-        config = record.config
-        set_, test = (
-            ("phantom", "south") if config.train["dataset"] == "phantom" else ("nih", "validation before noise")
-        )
-        form = ", ".join(f"{key} {value}" for key, value in config.settings["bomd-plus"].items())
-        found[set_, form][noise_name(config.noise)].append(record.result.tests[test].mean_auc)
+    for row in csv.DictReader((RESULTS / "second-opinion.csv").open(encoding="utf-8")):
+        found[row["set"], row["form"]][row["noise"]].append(float(row["auc"]))
     columns = [noise for noise in NOISES if any(noise in by_noise for by_noise in found.values())]
     lines = []
     for (set_, form), by_noise in found.items():
@@ -263,7 +261,8 @@ def second_opinions() -> str:
 
 def draw_reliability(rows: list[dict[str, str]]) -> None:
     """Share of right proposals against their stated probability."""
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), sharey=True, layout="constrained")
+    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
     for axis, (name, title) in zip(axes, SETS.items(), strict=True):
         axis.plot([0.6, 1], [0.6, 1], color="0.7", linewidth=1, label="as stated")
         for noise, colour in COLOURS.items():
@@ -272,12 +271,16 @@ def draw_reliability(rows: list[dict[str, str]]) -> None:
             held = {low: sum(float(row[f"held_{low}"]) for row in own) for low, _ in BINS}
             points = [(min(low + 0.05, 0.95), held[low] / made[low]) for low, _ in BINS if made[low] >= 30]
             axis.plot(*zip(*points, strict=True), "o-", color=colour, markersize=4, label=spoken(noise))
-        axis.set(title=title, xlabel="stated probability that the label is wrong", ylim=(0.4, 1.02))
+        axis.set(
+            title=title,
+            xlabel="stated probability that the label is wrong",
+            ylim=(0.4, 1.02),
+            xticks=(0.6, 0.7, 0.8, 0.9, 1),
+        )
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("share that was wrong")
     axes[0].legend(frameon=False, fontsize=8, loc="lower right")  # where no line runs
-    matplotlib.rcParams["svg.hashsalt"] = "bomd"
-    figure.savefig(PICTURES / "reliability.svg", metadata={"Date": None})
+    save(figure, PICTURES / "reliability.svg")
 
 
 def recipe_of(name: str) -> str:
@@ -313,7 +316,7 @@ labels are learnt as given, and the probabilities serve people who review.
 6. Bayes' rule gives the probability that an image is affected (with half of the evidence, since labels of an image
    depend on each other), and that a label is wrong.
 7. A change is proposed from a probability of .6 on, for classes that the evidence tells apart by two standard errors.
-   Images are ordered by the chance that any finding is labelled wrongly.
+   Images are ordered by how errors seem to come about ([order of review](#order-of-review)).
 8. Where affected images explain the labels by at least .007 nats a label, networks as in step 1 are trained for 40 %
    of the epochs on what was believed, suspect images counting for less, and steps 2 to 7 are done again. The classifier
    then learns the probability that a finding is there, and an image counts for as much as it is less suspect than an
@@ -328,8 +331,9 @@ Five seeds each, on one H200: 4,000 generated X-rays (the demo's recipe) and the
 Noise (rows, labels) flips labels of a share of the rows; *report mining in 20 %* gives a fifth of the patients the
 errors of mined labels; *sparse* puts one added, dropped or swapped finding into a fifth of the rows. Settings were
 chosen on held-out NIH patients of other seeds and on phantoms of other seeds; OpenI and Google's labels chose nothing.
-The order of review, the limit of a proposal and the rule for affected images were settled with errors planted in these
-very sets in view, so that their numbers under *Finding wrong labels* and *Proposals* are not those of untouched data.
+The order of review was chosen on other seeds ([below](#order-of-review)); the limit of a proposal and the rule for
+affected images were settled with errors planted in these very sets in view, so that the numbers under *Proposals* are
+not those of untouched data.
 The rule for affected images was added because of the scores under *sparse* below, test sets among them, and the limit
 of step 8 because of those under *report mining in 20 %*, held-out NIH patients among them, together with phantoms of
 another seed; where the limit lies was then read from how clearly the labels of each set point to affected images. The

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bomd import runs
+from bomd.experiments.noise_names import noise_name
 from bomd.experiments.records import load_predictions
 from bomd.files import read_arrays, write_text
 from bomd.measure.metrics import classification
@@ -48,8 +49,8 @@ def measure(run: runs.Run) -> list[dict[str, Any]]:
     if NO_FINDING not in classes or "classifier" not in record:
         return []
     spread = dict(zip(classes, logits(record["classifier"]).std(axis=0), strict=True))
-    noise = " ".join(f"{key}={value}" for key, value in sorted(config["noise"].items())) or "none"
-    facts = {"recipe": config["name"], "method": config["method"], "noise": noise, "seed": config["seed"]}
+    facts = {"recipe": config["name"], "method": config["method"], "seed": config["seed"]}
+    facts["noise"] = noise_name(config["noise"])
     found = []
     for test, (truth, scores) in load_predictions(run.directory / "predictions.npz").items():
         own = logits(scores.values)
@@ -64,7 +65,7 @@ def measure(run: runs.Run) -> list[dict[str, Any]]:
         for name, values in ways.items():
             table = scores.replace(1 / (1 + np.exp(-np.clip(values, -50, 50))))
             kept = classification(truth, table, bootstrap=0, minimum_positives=config["minimum_positives"])
-            aucs[name] = round(float(kept.mean_auc), 5)
+            aucs[name] = round(float(kept.mean_auc), 4)
         found.append({**facts, "test": test, **aucs})
     return found
 

@@ -1,10 +1,12 @@
 """How well wrong labels are found, and what proposals are worth, against other rules on the same evidence.
 
-    python -m evidence.studies.opinions RUNS --results results/opinions.csv
+    python -m evidence.studies.opinions RUNS --keep scores.npz      # of finished runs, and what they rest on
+    python -m evidence.studies.opinions scores.npz                  # again, when a rule has changed
 
-Reads finished runs of bomd-plus to whose labels known noise was added. Every rule sees the same given labels and, where
-it looks at images at all, the same out-of-fold scores. Two rules look at no image: they show what counting does. Images
-on which no noise could fall count as right. Nothing is trained.
+Reads finished runs of bomd-plus to whose labels known noise was added, or what was kept of them. Every rule sees the
+same given labels and, where it looks at images at all, the same out-of-fold scores. Two rules look at no image: they
+show what counting does. Images on which no noise could fall count as right. Nothing is trained. Rows of other runs in
+results/opinions.csv stay as they are.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,24 +40,84 @@ Scores = NDArray[np.float64]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("places", type=Path, nargs="+", help="finished runs, or folders of them")
+    parser.add_argument("places", type=Path, nargs="+", help="finished runs, folders of them, or kept scores (.npz)")
     parser.add_argument("--results", type=Path, default=Path("results/opinions.csv"))
+    parser.add_argument("--keep", type=Path, help="write labels and scores of all of them to this file")
     given = parser.parse_args()
-    found: list[dict[str, Any]] = []
-    for run in runs.find(given.places):
+    cases = list(read(given.places))
+    if given.keep is not None:
+        keep(cases, given.keep)
+    found = [facts(case) | row for case in cases for row in measure(case.given, case.clean, case.scores)]
+    write_table(found, given.results)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One run: labels with known noise, and the scores by networks that did not see the image."""
+
+    recipe: str
+    noise: str
+    seed: int
+    given: LabelTable
+    clean: NDArray[Any]
+    scores: NDArray[Any]
+
+
+def facts(case: Case) -> dict[str, Any]:
+    return {"recipe": case.recipe, "noise": case.noise, "seed": case.seed}
+
+
+def read(places: Sequence[Path]) -> Iterator[Case]:
+    """What finished runs of bomd-plus, or kept scores of them, have to say of labels to which noise was added."""
+    for path in (place for place in places if place.suffix == ".npz"):
+        kept = read_arrays(path)
+        for name in sorted({key.rpartition("|")[0] for key in kept}):
+            record = {key.rpartition("|")[2]: value for key, value in kept.items() if key.rpartition("|")[0] == name}
+            recipe, noise, seed = json.loads(name)
+            yield from _case(recipe, noise, seed, record)
+    folders = [place for place in places if place.suffix != ".npz"]
+    for run in runs.find(folders) if folders else ():
         config = run.config()
-        record = read_arrays(run.directory / "labels.npz")
-        if config["method"] != "bomd-plus" or "clean" not in record:
-            continue
-        table = LabelTable(record["ids"], tuple(map(str, record["classes"])), record["given"], None, record["patients"])
-        facts = {"recipe": config["name"], "noise": noise_name(config["noise"]), "seed": config["seed"]}
-        found += [facts | row for row in measure(table, record["clean"], record["scores"])]
-    columns = list(dict.fromkeys(name for row in found for name in row))
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, columns, lineterminator="\n", restval="")
+        if config["method"] == "bomd-plus":
+            yield from _case(config["name"], config["noise"], config["seed"], read_arrays(run.directory / "labels.npz"))
+
+
+def _case(recipe: str, noise: str | dict[str, Any], seed: int, record: dict[str, NDArray[Any]]) -> Iterator[Case]:
+    if "clean" in record:
+        values, classes = np.asarray(record["given"], dtype=np.float32), tuple(map(str, record["classes"]))
+        table = LabelTable(record["ids"], classes, values, None, record["patients"])
+        spoken = noise if isinstance(noise, str) else noise_name(noise)
+        yield Case(recipe, spoken, seed, table, record["clean"], np.asarray(record["scores"], dtype=np.float32))
+
+
+def keep(cases: Sequence[Case], path: Path) -> None:
+    """Labels as bytes and scores as halves: a run of 5,000 images takes 150 kB."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for case in cases:
+        name = json.dumps([case.recipe, case.noise, case.seed])
+        arrays |= {
+            f"{name}|given": (case.given.values >= 0.5).astype(np.uint8),
+            f"{name}|clean": (case.clean >= 0.5).astype(np.uint8),
+            f"{name}|scores": case.scores.astype(np.float16),
+            f"{name}|ids": case.given.ids,
+            f"{name}|classes": np.asarray(case.given.classes, dtype=np.str_),
+            f"{name}|patients": case.given.groups,
+        }
+    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+
+
+def write_table(found: Sequence[dict[str, Any]], path: Path) -> None:
+    """Rows of these runs take the place of older ones of the same."""
+    new = {tuple(str(row[key]) for key in ("recipe", "noise", "seed")) for row in found}
+    with path.open(encoding="utf-8") if path.exists() else io.StringIO() as stream:
+        older = [row for row in csv.DictReader(stream) if (row["recipe"], row["noise"], row["seed"]) not in new]
+    rows = [*older, *found]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n", restval="")
     writer.writeheader()
-    writer.writerows(sorted(found, key=lambda row: (row["recipe"], row["noise"], row["rule"], row["seed"])))
-    write_text(given.results, stream.getvalue())
+    writer.writerows(sorted(rows, key=lambda row: (row["recipe"], row["noise"], row["rule"], int(row["seed"]))))
+    write_text(path, text.getvalue())
 
 
 def measure(given: LabelTable, clean: NDArray[Any], scores: NDArray[Any]) -> Iterator[dict[str, Any]]:
@@ -74,6 +138,7 @@ def measure(given: LabelTable, clean: NDArray[Any], scores: NDArray[Any]) -> Ite
         row["label_hits_200"] = int(wrong.ravel()[np.argsort(-label[:, columns].ravel(), kind="stable")[:200]].sum())
         if rule == "bomd-plus":
             row |= proposals(given, clean, opinion, order)
+            row["account"] = next(reason for reason in opinion.reasons if reason.endswith("come first."))
         yield row
 
 

@@ -236,7 +236,7 @@ class Opinion(Rows):
         wrong: (N, C) probability that the given label is wrong; NaN where it was not judged.
         proposed: (N, C) what a person is asked to accept, 0 or 1; NaN where nothing is labelled.
         expected: (N) how many labels of findings are expected to be wrong.
-        rank: (N) place in the order of review, from 1: the images most likely to have any wrong label come first.
+        rank: (N) place in the order of review, from 1: images in which most is likely wrong come first.
         learnt: (C) whether the evidence tells this class apart at all; nothing is proposed for others.
         reasons: What was decided and why, in sentences.
     """

@@ -21,10 +21,10 @@ def table(values: list[list[float]] | np.ndarray, classes: tuple[str, ...] = CLA
     return LabelTable(np.asarray([f"i{row}" for row in range(len(rows))]), classes, rows)
 
 
-def believed(wrong: np.ndarray, doubt: np.ndarray | None = None) -> Posterior:
+def believed(wrong: np.ndarray) -> Posterior:
     """A posterior of which nothing but the probability of wrong labels is looked at."""
     values, nothing = wrong.astype(np.float32), np.zeros(len(wrong), dtype=np.float32)
-    return Posterior(values, values, nothing, nothing, values if doubt is None else doubt)
+    return Posterior(values, values, nothing, nothing)
 
 
 def decided(
@@ -32,7 +32,8 @@ def decided(
 ) -> Opinion:
     """What follows where a label is judged if its class was learnt."""
     known = np.ones(wrong.shape[1], dtype=np.bool_) if learnt is None else np.asarray(learnt)
-    return decide(believed(wrong), given, known, np.broadcast_to(known, wrong.shape), at_least, reasons)
+    judged, urgency = np.broadcast_to(known, wrong.shape), np.nansum(wrong[:, given.findings], axis=1)
+    return decide(believed(wrong), given, known, judged, at_least, reasons, urgency)
 
 
 def test_decisions_by_hand() -> None:
@@ -48,8 +49,7 @@ def test_decisions_by_hand() -> None:
     hard = [[0, 0, 1], [0, 1, 0], [1, 0, 0], [0, 0, 1], [np.nan, 1, 0], [0, 1, 0]]
     np.testing.assert_array_equal(found.proposed, np.asarray(hard, dtype=np.float32))
     np.testing.assert_allclose(found.expected, [1.0, 0.6, 0.5, 0, 0.4, 0.9])
-    # That any label is wrong: 1 - 0.1 * 0.9 = 0.91, 0.6, 0.5, 0, 0.4 and 1 - 0.3 * 0.8 = 0.76.
-    assert found.rank.tolist() == [1, 3, 4, 6, 5, 2]
+    assert found.rank.tolist() == [1, 3, 4, 6, 5, 2]  # as urgent as wrong labels are expected here
     assert found.reasons == ("why",)
 
 
@@ -74,19 +74,16 @@ def test_an_unknown_no_finding_stays_unknown_and_none_is_needed() -> None:
 def test_where_a_class_was_not_learnt_an_image_may_still_be_judged() -> None:
     """Two images with the same doubt about a class that was not learnt: only one of them is told on by its others."""
     judged = np.asarray([[True, True, True], [False, True, True]])
-    found = decide(
-        believed(np.full((2, 3), 0.9)), table([[1, 1, 0], [1, 1, 0]]), np.asarray([False, True, True]), judged, 0.5, ()
-    )
+    wrong, given, learnt = np.full((2, 3), 0.9), table([[1, 1, 0], [1, 1, 0]]), np.asarray([False, True, True])
+    found = decide(believed(wrong), given, learnt, judged, 0.5, (), wrong[:, 0])
     assert found.proposed.tolist() == [[0, 0, 1], [1, 0, 0]]
 
 
-def test_the_order_is_by_the_chance_that_any_label_is_wrong() -> None:
-    """Three labels of 0.3 are wrong more often, taken together, than one of 0.6; the order goes by doubt alone."""
+def test_the_order_is_by_urgency_alone() -> None:
     three = table([[1, 1, 0], [1, 0, 0]], ("Mass", "Edema", "Hernia"))
-    doubt = np.asarray([[0.3, 0.3, 0.3], [0.6, 0, 0]])
-    learnt = np.ones(3, dtype=np.bool_)
-    found = decide(believed(np.zeros((2, 3)), doubt), three, learnt, np.ones((2, 3), dtype=np.bool_), 0.5, ())
-    assert found.rank.tolist() == [1, 2]
+    learnt, judged = np.ones(3, dtype=np.bool_), np.ones((2, 3), dtype=np.bool_)
+    found = decide(believed(np.zeros((2, 3))), three, learnt, judged, 0.5, (), np.asarray([0.3, 0.6]))
+    assert found.rank.tolist() == [2, 1]
     assert found.expected.tolist() == [0, 0]
 
 
@@ -232,8 +229,8 @@ def test_no_finding_is_as_doubtful_as_the_findings_make_it() -> None:
     labels = LabelTable(
         np.asarray(["a", "b"]), ("Mass", "Edema", NO_FINDING), np.asarray([[0, 0, 1], [1, 0, 0]], dtype=np.float32)
     )
-    posterior = Posterior(wrong, truth, nothing, nothing, wrong)
-    found = decide(posterior, labels, np.ones(3, np.bool_), np.ones((2, 3), np.bool_), 0.6, ())
+    posterior = Posterior(wrong, truth, nothing, nothing)
+    found = decide(posterior, labels, np.ones(3, np.bool_), np.ones((2, 3), np.bool_), 0.6, (), nothing)
     assert found.wrong[:, 2].tolist() == pytest.approx([0.28, 0.72])
     assert found.proposed.tolist() == [[0, 0, 1], [0, 0, 1]]
     assert found.expected.tolist() == pytest.approx([0.3, 1.1])

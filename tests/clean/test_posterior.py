@@ -58,15 +58,10 @@ def test_against_a_loop(affected: float) -> None:
     rates = Rates(RATES.false_alarm, RATES.miss, affected)
     found = judge(chances, labels, rates)
     for row in range(40):
-        odds, parts, alone = 0.0, {}, {}
+        odds, parts = 0.0, {}
         for column in range(4):
             a, m = rates.false_alarm[column], rates.miss[column]
             true = min(max((chances[row, column] - a) / (1 - a - m), 1e-3), 1 - 1e-3)
-            false, missed = (1 - true) * a, true * m
-            if labels[row, column] >= 0.5:
-                alone[column] = false / (false + true * (1 - m))
-            else:
-                alone[column] = missed / (missed + (1 - true) * (1 - a))
             a, m = min(a / affected, 0.9), min(m / affected, 0.9)
             if math.isnan(labels[row, column]):
                 continue
@@ -87,7 +82,6 @@ def test_against_a_loop(affected: float) -> None:
                 continue
             doubt, given = suspect * parts[column], labels[row, column]
             assert found.wrong[row, column] == pytest.approx(doubt, rel=1e-5)
-            assert found.doubt[row, column] == pytest.approx((doubt + alone[column]) / 2, rel=1e-5)
             turned = 0 if given >= 0.5 else 1
             assert found.truth[row, column] == pytest.approx((1 - doubt) * given + doubt * turned, rel=1e-5)
 

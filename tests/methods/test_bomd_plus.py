@@ -77,7 +77,7 @@ def test_labels_are_learnt_to_the_bit_where_errors_fall_anywhere(
     table, context = train
     count = len(table.classes)
     anywhere = Rates(np.full(count, 0.03), np.full(count, 0.1))
-    monkeypatch.setattr(opinions, "estimate_rates", lambda *_: anywhere)
+    monkeypatch.setattr(opinions, "likeliest", lambda *_: anywhere)
     method = BomdPlus()
     prepared = method.prepare(table, context)
     np.testing.assert_array_equal(prepared.targets, table.values)
@@ -94,7 +94,7 @@ def test_suspect_images_are_softened_and_count_for_less(
     table, context = train
     count = len(table.classes)
     monkeypatch.setattr(
-        opinions, "estimate_rates", lambda *_: Rates(np.full(count, 0.1), np.full(count, 0.1), 0.3, gain=1.0)
+        opinions, "likeliest", lambda *_: Rates(np.full(count, 0.1), np.full(count, 0.1), 0.3, gain=1.0)
     )
     prepared = BomdPlus().prepare(table, context)
     assert prepared.weights is not None
@@ -120,7 +120,7 @@ def test_a_slight_suspicion_orders_the_review_but_leaves_training_alone(
     table, context = train
     count = len(table.classes)
     rates = Rates(np.full(count, 0.1), np.full(count, 0.1), affected=0.3, gain=gain)
-    monkeypatch.setattr(opinions, "estimate_rates", lambda *_: rates)
+    monkeypatch.setattr(opinions, "likeliest", lambda *_: rates)
     asked, judge = [], BomdPlus._judge
     monkeypatch.setattr(BomdPlus, "_judge", lambda *given: asked.append(given) or judge(*given))
     prepared = BomdPlus().prepare(table, context)
@@ -137,9 +137,7 @@ def test_the_second_opinion_learns_what_the_first_believed_and_never_from_those_
     """Two pairs of networks: the first learns the given labels, the second softened ones; folds are the same."""
     table, context = train
     count = len(table.classes)
-    monkeypatch.setattr(
-        opinions, "estimate_rates", lambda *_: Rates(np.full(count, 0.1), np.full(count, 0.1), 0.3, 1.0)
-    )
+    monkeypatch.setattr(opinions, "likeliest", lambda *_: Rates(np.full(count, 0.1), np.full(count, 0.1), 0.3, 1.0))
     learnt: list[tuple[frozenset[str], np.ndarray]] = []
     judged: list[frozenset[str]] = []
 

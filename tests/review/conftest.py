@@ -67,13 +67,12 @@ def build_run(directory: Path, count: int = 60, size: int = 32, *, hostile: bool
     classifier = (1 / (1 + np.exp(-6 * (blurred - 0.5)))).astype(np.float32)
     learnt = np.ones(len(clean.classes), dtype=np.bool_)
     wrong = np.abs(noisy.noisy.values - classifier)
-    believed = Posterior(wrong, wrong, wrong[:, 0], wrong[:, 0], wrong)
+    believed = Posterior(wrong, wrong, wrong[:, 0], wrong[:, 0])
+    judged, any_wrong = np.ones_like(wrong, dtype=np.bool_), 1 - (1 - wrong).prod(axis=1)
     record = LabelRecord(
         given=noisy.noisy,
         targets=noisy.noisy.replace(relabel(noisy.noisy.values, neighbours, flags.noisy)),
-        opinion=opinion.decide(
-            believed, noisy.noisy, learnt, np.ones_like(wrong, dtype=np.bool_), 0.5, ("Made by hand.",)
-        ),
+        opinion=opinion.decide(believed, noisy.noisy, learnt, judged, 0.5, ("Made by hand.",), any_wrong),
         clean=clean,
         exposed=np.ones(count, dtype=np.bool_),
         flags=flags,

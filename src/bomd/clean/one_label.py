@@ -33,9 +33,8 @@ def judge_single(scores: NDArray[Any], labels: LabelTable) -> tuple[Posterior, R
     own = np.where(labelled, np.nansum(given * (1 - truth), axis=1), 0.0)
     share = float(np.clip(found.wrong, 1e-3, 0.99))
     weight = np.minimum(1, (1 - own) / (1 - share)).astype(np.float32)
-    posterior = Posterior(
-        wrong, np.where(labelled[:, None], truth, np.nan).astype(np.float32), own.astype(np.float32), weight, wrong
-    )
+    known = np.where(labelled[:, None], truth, np.nan).astype(np.float32)
+    posterior = Posterior(wrong, known, own.astype(np.float32), weight)
     return posterior, _rates(found, share), softmax(scores, axis=1), explain(found, labels.classes)
 
 

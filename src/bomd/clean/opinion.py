@@ -10,8 +10,9 @@ from scipy.stats import rankdata  # type: ignore[import-untyped]
 
 from bomd.clean.calibrate import Doubles, calibrate
 from bomd.clean.one_label import judge_single, move
+from bomd.clean.order import how_urgent
 from bomd.clean.posterior import Posterior, judge
-from bomd.clean.rates import Known, Rates, estimate_rates, explain
+from bomd.clean.rates import Known, Rates, explain, likeliest, possible_rates
 from bomd.errors import InputError
 from bomd.tables import NO_FINDING, LabelTable, Opinion
 
@@ -54,12 +55,14 @@ def form_opinion(
     if labels.exclusive:
         return _form_single(scores, labels, known, at_least)
     evidence = calibrate(scores, labels.values)
-    rates = estimate_rates(evidence, labels.values, known, labels.findings)
+    possible = possible_rates(evidence, labels.values, known, labels.findings)
+    rates = likeliest(possible, evidence, labels.values)
     posterior = judge(evidence, labels.values, rates, labels.confirmed)
     learnt, _ = is_learnt(evidence, labels.values)
     # Where errors sit in whole images, the other labels of an image tell on it, whatever the picture says.
     told_on = posterior.suspect >= TOLD_ON if rates.affected < 1 else np.zeros(len(labels), dtype=np.bool_)
-    reasons = explain(rates, labels.classes)
+    urgency, because = how_urgent(evidence, labels, rates, possible)
+    reasons = [*explain(rates, labels.classes), because]
     unsaid = [name for name, told in zip(labels.classes, learnt, strict=True) if not told and name != NO_FINDING]
     if unsaid:
         but = " but in the most suspect images" if told_on.any() else ""
@@ -67,7 +70,7 @@ def form_opinion(
     judged = learnt[None] | told_on[:, None]
     if labels.confirmed is not None:
         judged = judged & ~labels.confirmed
-    return decide(posterior, labels, learnt, judged, at_least, tuple(reasons)), posterior, rates
+    return decide(posterior, labels, learnt, judged, at_least, tuple(reasons), urgency), posterior, rates
 
 
 def _form_single(
@@ -91,17 +94,19 @@ def decide(
     judged: NDArray[np.bool_],
     at_least: float,
     reasons: tuple[str, ...],
+    urgency: NDArray[Any],
 ) -> Opinion:
     """What follows from the probability that each label is wrong.
 
     A label is proposed to change where that exceeds `at_least`. "No Finding" follows from the others: an image that
     is left without any finding gets it, and one that gains a finding loses it; how likely it is wrong follows from how
-    likely they are there. Images are ordered by the probability that any of their findings is labelled wrongly.
+    likely they are there.
 
     Args:
         posterior: What is believed about every label.
         learnt: (C) classes that the evidence tells apart.
         judged: (N, C) labels for which a change may be proposed.
+        urgency: (N) images are looked at from the highest on; see `how_urgent`.
     """
     given = np.where(np.isnan(labels.values), np.nan, labels.values >= 0.5).astype(np.float32)
     findings, wrong = labels.findings, posterior.wrong.copy()
@@ -120,8 +125,7 @@ def decide(
             doubted &= ~labels.confirmed[:, nothing]
         wrong[doubted, nothing] = np.where(given[:, nothing] >= 0.5, 1 - healthy, healthy)[doubted]
     expected = np.nansum(wrong[:, findings], axis=1).astype(np.float32)
-    any_wrong = 1 - np.prod(1 - np.nan_to_num(posterior.doubt[:, findings].astype(np.float64)), axis=1)
-    return Opinion(labels.ids, wrong, proposed, expected, rank_by(any_wrong), learnt, reasons)
+    return Opinion(labels.ids, wrong, proposed, expected, rank_by(urgency), learnt, reasons)
 
 
 def rank_by(expected: NDArray[Any]) -> NDArray[np.int64]:

@@ -26,15 +26,12 @@ class Posterior:
         truth: (N, C) probability that the class is there; NaN where it is not labelled.
         suspect: (N) probability that the image is one of those in which labels go wrong.
         weight: (N) how much the image should count, from 0 to 1: how much less suspect it is than an average one.
-        doubt: (N, C) as `wrong`, but half of it as if errors fell on any image: whoever looks for wrong images should
-            not rely on one account of how they came about.
     """
 
     wrong: Floats
     truth: Floats
     suspect: Floats
     weight: Floats
-    doubt: Floats
 
 
 def judge(
@@ -58,8 +55,7 @@ def judge(
         [False, True]
     """
     shape = labels.shape
-    wrong, truth, doubt = (np.full(shape, np.nan, np.float32) for _ in range(3))
-    anywhere = Rates(rates.false_alarm, rates.miss)
+    wrong, truth = (np.full(shape, np.nan, np.float32) for _ in range(2))
     suspect, weight = np.zeros(shape[0], np.float32), np.ones(shape[0], np.float32)
     silent = not rates.false_alarm.any() and not rates.miss.any()
     for start in range(0, shape[0], CHUNK):
@@ -77,11 +73,9 @@ def judge(
         else:
             own = np.ones(len(given))
         chance = own[:, None] * mistaken / affected
-        _, alone, mistaken_alone = compare(likely, open_, anywhere)
         known = ~np.isnan(given)
         hard = given >= 0.5
         wrong[rows] = np.where(known, chance, np.nan)
-        doubt[rows] = np.where(known, (chance + mistaken_alone / alone) / 2, np.nan)
         truth[rows] = np.where(known, given + chance * (~hard - given), np.nan)
         suspect[rows] = own
-    return Posterior(wrong, truth, suspect, weight, doubt)
+    return Posterior(wrong, truth, suspect, weight)

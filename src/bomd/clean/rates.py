@@ -79,6 +79,19 @@ def estimate_rates(
         >>> bool(0 < estimate_rates(likely, labels).false_alarm[0] <= 0.12)
         True
     """
+    return likeliest(possible_rates(probabilities, labels, known, findings), probabilities, labels)
+
+
+def possible_rates(
+    probabilities: NDArray[Any],
+    labels: NDArray[Any],
+    known: Known | None = None,
+    findings: NDArray[np.intp] | None = None,
+) -> list[Rates]:
+    """The rates for each share of affected images that is considered, the last for errors that fall anywhere.
+
+    The arguments are those of `estimate_rates`.
+    """
     if probabilities.shape != labels.shape or labels.ndim != 2:
         raise InputError(f"Probabilities of shape {probabilities.shape} do not fit labels {labels.shape}.")
     bound, frequency = least_likely(probabilities, labels), _frequency(labels)
@@ -86,21 +99,39 @@ def estimate_rates(
     if findings is not None:
         present &= np.isin(np.arange(labels.shape[1]), findings)
     shared = float(bound[present].min()) if present.any() else 0.0
-    rows = np.arange(0, len(labels), -(-len(labels) // SAMPLE) if len(labels) else 1)
-    evidence, given = np.asarray(probabilities)[rows], np.asarray(labels)[rows]
-    found: list[tuple[float, Rates]] = []
+    found = []
     for share in SHARES:
         limit = min(shared, MOST_ANYWHERE) if share == 1 else min(shared, ROOM * share)
         alarm = np.minimum(np.nan_to_num(bound, nan=0.0), limit)
         miss = np.clip(alarm * (1 - frequency) / frequency * MISSES, FEWEST_MISSES, MOST_MISSES)
-        rates = Rates(*_with_known(np.minimum(alarm, MOST), np.minimum(miss, MOST), known), share)
-        found.append((_likelihood(evidence, given, rates), rates))
-    anywhere, rates = found[-1]
-    best, likeliest = max(found, key=lambda pair: pair[0])
+        found.append(Rates(*_with_known(np.minimum(alarm, MOST), np.minimum(miss, MOST), known), share))
+    return found
+
+
+def likeliest(
+    possible: Sequence[Rates],
+    probabilities: NDArray[Any],
+    labels: NDArray[Any],
+    groups: NDArray[np.intp] | None = None,
+) -> Rates:
+    """Those of some rates under which the given labels are most likely, if that is clearer than chance.
+
+    Args:
+        possible: See `possible_rates`.
+        probabilities: (N, C), as for `estimate_rates`; the labels as well.
+        groups: (N) numbers from 0, the same for images that are affected together, such as those of one patient; by
+            default each image is affected on its own.
+    """
+    step = -(-len(labels) // SAMPLE) if len(labels) else 1
+    rows = np.arange(0, len(labels), step) if groups is None else np.flatnonzero(groups % step == 0)
+    evidence, given = np.asarray(probabilities)[rows], np.asarray(labels)[rows]
+    together = np.arange(len(rows)) if groups is None else groups[rows]
+    likely = [_likelihood(evidence, given, rates, together) for rates in possible]
+    best, anywhere = int(np.argmax(likely)), len(possible) - 1
+    gain = likely[best] - likely[anywhere]
     # Findings that come together in nature make labels of one image surprising together, too, but only a little.
-    if best - anywhere >= ENOUGH:
-        rates = likeliest
-    return Rates(rates.false_alarm, rates.miss, rates.affected, gain=best - anywhere)
+    rates = possible[best if gain >= ENOUGH else anywhere]
+    return Rates(rates.false_alarm, rates.miss, rates.affected, gain=gain)
 
 
 def least_likely(probabilities: NDArray[Any], labels: NDArray[Any]) -> Doubles:
@@ -172,16 +203,15 @@ def _with_known(alarm: Doubles, miss: Doubles, known: Known | None) -> tuple[Dou
     return alarm, np.where(np.isnan(known[1]), np.minimum(miss, MOST_TOGETHER - np.nan_to_num(known[0])), known[1])
 
 
-def _likelihood(probabilities: NDArray[Any], labels: NDArray[Any], rates: Rates) -> float:
-    """Mean logarithm of the probability of an image's labels."""
+def _likelihood(probabilities: NDArray[Any], labels: NDArray[Any], rates: Rates, together: NDArray[np.intp]) -> float:
+    """Mean logarithm of the probability of an image's labels, where images of one number are affected together."""
     if not len(labels):
         return 0.0
     right, affected, _ = compare(true_probability(probabilities, rates), labels, rates)
-    ratio = np.log(affected / right).sum(axis=1)
-    sound = np.log(right).sum(axis=1)
-    if rates.affected == 1:
-        return float((sound + ratio).mean())
-    return float((sound + np.logaddexp(np.log1p(-rates.affected), np.log(rates.affected) + ratio)).mean())
+    ratio = np.bincount(together, np.log(affected / right).sum(axis=1))
+    if rates.affected < 1:
+        ratio = np.logaddexp(np.log1p(-rates.affected), np.log(rates.affected) + ratio)
+    return float((np.log(right).sum() + ratio.sum()) / len(labels))
 
 
 def _frequency(labels: NDArray[Any]) -> Doubles:

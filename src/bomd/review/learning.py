@@ -115,7 +115,7 @@ class Teacher:
         labels, learnt = self.evidence.record.given.take(rows), self.evidence.record.opinion.learnt
         posterior = judge(self._judged_by[0][rows], labels.values, rates, labels.confirmed)
         judged = np.ones(labels.values.shape, dtype=np.bool_)
-        return decide(posterior, labels, learnt, judged, 1.0, ()).wrong
+        return decide(posterior, labels, learnt, judged, 1.0, (), posterior.suspect).wrong
 
 
 def write_rates(run: Path, reviewed: Reviewed, file: Path) -> None:

@@ -12,6 +12,7 @@ from bomd.methods.describe import in_use
 from evidence import ROOT
 from evidence.pages import dot_plots
 from evidence.pages import methods as pages
+from evidence.pages.method_settings import FOLLOWING
 from evidence.records import records_of
 
 
@@ -35,8 +36,8 @@ def test_a_setting_that_follows_the_noise_is_shown_by_level() -> None:
 def test_only_methods_that_follow_the_noise_are_listed_and_all_of_them() -> None:
     """Their sources read the level of noise from the context."""
     known = {name for name, kind in METHODS.items() if "context.noise" in inspect.getsource(inspect.getmodule(kind))}  # type: ignore[arg-type]
-    assert known == {*pages.FOLLOWING}
-    for name, setting in pages.FOLLOWING.items():
+    assert known == {*FOLLOWING}
+    for name, setting in FOLLOWING.items():
         assert inspect.signature(METHODS[name]).parameters[setting].default is None
 
 
@@ -63,6 +64,36 @@ def test_runs_whose_defaults_are_not_known_are_named() -> None:
     text = pages.page({"short": [old, new]}, ["fine", "ls"])
     assert "have changed since: fine." in text
     assert "have changed since" not in pages.page({"short": [new]}, ["ls"])
+
+
+def test_of_a_method_the_newest_settings_count_and_of_a_run_the_newest_record() -> None:
+    """Old runs of a setting that was given up leave the page; the newer record of the same run takes its place."""
+    given_up, first, again, other = record("fine"), record("fine", 1), record("fine", 1), record("fine", 2)
+    for one in (first, again, other):
+        one.written["config"]["settings"] = {"fine": {"warmup": 0.75}}
+    assert pages.newest([given_up, record("bce"), first, again, other])[0].config.method == "bce"
+    kept = [one for one in pages.newest([given_up, first, again, other]) if one.config.method == "fine"]
+    assert [one.seed for one in kept] == [1, 2]
+    assert kept[0] is again
+    back = pages.newest([given_up, first, other, record("fine", 3)])
+    assert [one.seed for one in back] == [0, 3], "the first settings came back"
+
+
+def test_rows_without_the_setting_that_their_method_chose_are_named() -> None:
+    """npc chose trust = 2 in its tuning; ls had best what it has anyway."""
+    tuned = record("npc", name="nih-64")
+    tuned.written["config"]["settings"] = {"npc": {"trust": 2.0}}
+    assert "others than the fair ones: npc." in pages.page({"nih-64": [record("npc", name="nih-64")]}, ["npc"])
+    assert "others than the fair" not in pages.page({"nih-64": [tuned, record("ls", name="nih-64")]}, ["npc", "ls"])
+
+
+def test_a_test_set_that_was_read_anew_is_told() -> None:
+    anew = record("ls")
+    anew.written["result"]["images"]["south"] = 7
+    usual = [record("bce"), record("fine")]
+    count = usual[0].result.images["south"]
+    assert f"test images: {count:,} (but 7 for ls) of south" in pages.page({"short": [*usual, anew]}, ["bce", "ls"])
+    assert f"test images: {count:,} of south" in pages.page({"short": usual}, ["bce", "fine"])
 
 
 def test_short_and_long_training_stand_side_by_side() -> None:
