@@ -84,11 +84,12 @@ def write_run(
     learnt = np.arange(C) != 5
     doubt = np.where(given != clean, 0.55 + 0.4 * generator.random((N, C)), 0.15 * generator.random((N, C)))
     doubt = doubt.astype(np.float32)
-    believed = Posterior(doubt, doubt, doubt[:, 0], doubt[:, 0], doubt)
+    believed = Posterior(doubt, doubt, doubt[:, 0], doubt[:, 0])
+    judged, any_wrong = np.broadcast_to(learnt, (N, C)), 1 - np.prod(1 - doubt.astype(np.float64), axis=1)
     record = LabelRecord(
         given=table,
         targets=table.replace(targets if flags else given),
-        opinion=decide(believed, table, learnt, np.broadcast_to(learnt, (N, C)), 0.5, ("Errors were made up.",)),
+        opinion=decide(believed, table, learnt, judged, 0.5, ("Errors were made up.",), any_wrong),
         clean=table.replace(clean) if truth else None,
         exposed=np.arange(N) < 100 if truth else None,
         flags=Flags(table.ids, noisy, margin, np.zeros((N, C), np.float32)) if flags else None,

@@ -11,8 +11,7 @@ import math
 import os
 import shutil
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from bomd.data.images import Chunk
 from bomd.errors import InputError
-from bomd.files import replacing, write_text
+from bomd.files import replacing, write_text, writing
 
 IMAGES, PART, JOURNAL = "images.u8", "images.part", "journal.jsonl"
 
@@ -46,7 +45,7 @@ class Part:
         if length - taken > free:
             need = f"{(length - taken) / 1e9:.1f} GB"
             raise InputError(f"Packing needs {need} in {self.directory}, where {free / 1e9:.1f} GB are free.")
-        with disk_errors(self.path):
+        with writing(self.path):
             self.path.touch()
             os.truncate(self.path, length)
         self.stream = self.path.open("r+b", buffering=0)
@@ -78,7 +77,7 @@ class Part:
 
     def write(self, chunk: Chunk, key: str) -> None:
         """Put a chunk in its place, then say so; one with a broken image is tried again by the next call."""
-        with disk_errors(self.path):
+        with writing(self.path):
             self.stream.seek(chunk.start * self.bytes)
             left = chunk.pixels.data.cast("B")
             while left:
@@ -87,7 +86,7 @@ class Part:
         if not chunk.broken:
             record: dict[str, Any] = {"start": chunk.start, "key": key, "crc32": chunk.checksums}
             record["original_sizes"] = chunk.original_sizes.tolist()
-            with disk_errors(self.journal), self.journal.open("a", encoding="utf-8") as stream:
+            with writing(self.journal), self.journal.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(record) + "\n")
 
     def _note(self, start: int, checksums: Sequence[int], sizes: Any) -> None:
@@ -98,7 +97,7 @@ class Part:
         """Turn the part into the final file, without the rows that are not kept."""
         final = self.directory / IMAGES
         if kept.all():
-            with disk_errors(self.path), self.path.open("r+b") as stream:
+            with writing(self.path), self.path.open("r+b") as stream:
                 os.fsync(stream.fileno())
             self.path.replace(final)
             return
@@ -107,12 +106,3 @@ class Part:
             for row in np.flatnonzero(kept):
                 stream.write(images[row].tobytes())
         self.path.unlink()
-
-
-@contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
-    """Say in one line what the disk refuses."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"Cannot write {path}: {error.strerror or error}.") from error

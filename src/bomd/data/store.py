@@ -28,11 +28,11 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from bomd import processes, progress
-from bomd.data.growing import IMAGES, JOURNAL, Part, disk_errors
+from bomd.data.growing import IMAGES, JOURNAL, Part
 from bomd.data.images import Pixels, cores, fit_square, read_chunks, with_colour
 from bomd.data.wanted import FORMAT, Kind, Render, Sources, Wanted, wanted
 from bomd.errors import InputError
-from bomd.files import fingerprint, make_private, read_arrays, read_json, write_arrays, write_json
+from bomd.files import fingerprint, make_private, read_arrays, read_json, write_arrays, write_json, writing
 from bomd.tables import LabelTable, Text, rows_of
 
 INDEX, FACTS = "index.npz", "store.json"
@@ -333,7 +333,7 @@ def one_at_a_time(directory: Path) -> Iterator[None]:
     """Hold the directory's lock, which the system lets go of when its holder dies."""
     lock = FileLock(directory / ".lock")
     make_private(directory)
-    with disk_errors(directory):
+    with writing(directory):
         lock.acquire()
     try:
         for name in (IMAGES, INDEX, FACTS, JOURNAL):

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from bomd import progress
-from bomd.data.growing import disk_errors
 from bomd.errors import InputError
-from bomd.files import fingerprint
+from bomd.files import fingerprint, writing
 from bomd.models.blocks import BATCH, Block, predict_blocks
 from bomd.sources import code_of
 
@@ -47,7 +46,7 @@ def predict_and_keep(model: Model, files: Sequence[str], part: Path, batch: int 
     same = _identity(model)
     shares = [files[start : start + batch] for start in range(0, len(files), batch)]
     keys = [fingerprint(same, [_state(file) for file in share]) for share in shares]
-    with disk_errors(part):
+    with writing(part):
         part.parent.mkdir(parents=True, exist_ok=True)
         kept = os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT, 0o600), "rb+")
     with kept:
@@ -99,7 +98,7 @@ def _write(kept: BinaryIO, key: str, share: Sequence[str], block: Block, part: P
         "broken": {str(rows[file]): reason for file, reason in block.broken.items()},
     }
     text = json.dumps(content).encode()  # in ASCII: names of files need not be text
-    with disk_errors(part):
+    with writing(part):
         kept.write(b"%08x %s\n" % (zlib.crc32(text), text))
         kept.flush()
 

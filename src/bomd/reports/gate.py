@@ -20,7 +20,7 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from bomd.errors import InputError
+from bomd.files import writing
 
 PAGE = "review.html"
 TEMPLATES = Path(__file__).parent / "templates"
@@ -43,11 +43,10 @@ def link_to_review(run: Path, page: Path) -> dict[str, Any] | None:
 @contextmanager
 def opened(run: Path, address: str) -> Iterator[Path]:
     """Lead whoever opens the gate of a run to this address, token included, until the review ends."""
-    try:
+    with writing(run / PAGE):
         _write(run, address)
+    try:
         yield run / PAGE
-    except OSError as error:
-        raise InputError(f"Cannot write {run / PAGE}: {error.strerror or error}.") from error
     finally:
         _write(run, "")
 

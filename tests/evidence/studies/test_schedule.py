@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from bomd.learn import checkpoint
+from bomd.learn import engine
 from evidence.pages import schedule as page
 from evidence.studies import schedule
 
@@ -29,7 +29,7 @@ def test_on_another_machine_it_goes_on_from_the_bag(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     """Stopped in the second epoch of the classifier; then images and descriptors are gone, and only the bag is left."""
-    save = checkpoint.save
+    save = engine.save_checkpoint
 
     def stopping(path: Path, *state: Any) -> None:
         save(path, *state)
@@ -37,7 +37,7 @@ def test_on_another_machine_it_goes_on_from_the_bag(
             raise schedule.TimeUp
 
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoint, "save", stopping)
+        patched.setattr(engine, "save_checkpoint", stopping)
         code, said = sit(tmp_path, "--methods", method)
     assert code == 3
     assert "classifier-" in said[-1]
@@ -69,14 +69,13 @@ def test_a_checkpoint_comes_out_of_the_bag_as_it_went_in_but_for_rounded_moments
     network(torch.ones(1, 20)).sum().backward()
     optimiser.step()
     path = tmp_path / "here" / "classifier-0a" / "checkpoint.pt"
-    checkpoint.save(path, [network], optimiser, {}, [{"epoch": 1}], None)
+    before = {"networks": [network.state_dict()], "optimiser": optimiser.state_dict(), "history": [{"epoch": 1}]}
+    engine.save_checkpoint(path, before)
     (tmp_path / "bag").mkdir()
     assert schedule.put_into_bag(tmp_path / "here", tmp_path / "bag") == "classifier-0a"
     assert all(piece.stat().st_size <= 1000 for piece in (tmp_path / "bag").iterdir())
     assert schedule.take_from_bag(tmp_path / "bag", tmp_path / "there") == "classifier-0a"
-    before, after = checkpoint.load(path), checkpoint.load(tmp_path / "there" / "classifier-0a" / "checkpoint.pt")
-    assert before is not None
-    assert after is not None
+    after = torch.load(tmp_path / "there" / "classifier-0a" / "checkpoint.pt", weights_only=True)
     assert after["history"] == before["history"]
     assert torch.equal(after["networks"][0]["weight"], before["networks"][0]["weight"])
     for old, new in zip(before["optimiser"]["state"].values(), after["optimiser"]["state"].values(), strict=True):
