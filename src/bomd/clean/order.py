@@ -55,8 +55,7 @@ def how_urgent(
         where = f"Taken patient by patient, errors seem to sit in all images of about {shared.affected:.0%} of them"
         return chance_of_any(evidence, labels, shared, suspect), f"{where}, and their images come first."
     if rates.affected < 1:
-        alone = np.arange(len(labels))
-        suspect = suspect_patients(evidence, labels, rates, alone)
+        suspect = suspect_patients(evidence, labels, rates, np.arange(len(labels)))
         return chance_of_any(evidence, labels, rates, suspect), "Images in which anything is likely wrong come first."
     likeliest_error, number = np.zeros(len(labels)), np.zeros(len(labels))
     for rows in chunks(len(labels)):
