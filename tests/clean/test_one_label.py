@@ -128,19 +128,6 @@ def test_unlabelled_images_and_classes_nobody_learnt_are_left_alone() -> None:
     assert "No label is moved to bird" in " ".join(opinion.reasons)
 
 
-@pytest.mark.parametrize(("given", "moves"), [(0.3, False), (0.7, True)])
-def test_labels_move_only_to_a_class_that_the_images_that_look_like_it_mostly_have(given: float, moves: bool) -> None:
-    """Of the images that look like fish without doubt, a part is given so and the others are given bird."""
-    clean, scores = world(4000, sure=6.0)
-    fish = np.flatnonzero(clean.values[:, 2])
-    values = clean.values.copy()
-    values[fish[int(given * len(fish)) :]] = np.eye(4, dtype=np.float32)[3]
-    opinion, _, _ = form_opinion(scores, clean.replace(values))
-    assert bool(opinion.learnt[2]) == moves
-    assert bool(((values[:, 2] == 0) & (opinion.proposed[:, 2] == 1)).any()) == moves
-    assert any("No label is moved to fish" in reason for reason in opinion.reasons) != moves
-
-
 def test_measured_rates_are_for_several_labels() -> None:
     clean, scores = world(200)
     with pytest.raises(InputError, match="for several labels per image"):
