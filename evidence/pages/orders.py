@@ -16,7 +16,7 @@ CHOOSING, REPORTED = "0", "1"  # halves of the patients
 NOISE = "report_mining share=0.2"  # the one that the order before did not find better than cleanlab
 Found = dict[tuple[str, str, str], list[tuple[int, float]]]  # (half, noise, form) -> hits and precision, by seed
 
-TEXT = f"""## Order of review
+TEXT = """## Order of review
 
 A reviewer sees first what is most likely wrong. What that is depends on how errors come about, which labels and
 evidence tell (`bomd.clean.order`): the account counts under which the given labels are most likely.
@@ -28,6 +28,10 @@ evidence tell (`bomd.clean.order`): the account counts under which the given lab
 - **Errors fall on any label**: by the likeliest error of an image or, where .4 wrong labels an image and more are
   expected, by their number.
 
+"""
+TRIED = f"""\
+<details markdown="1"><summary>Orders that were tried</summary>
+
 Wrong images among the first {FIRST} / average precision of images, real X-rays, means of four seeds that choose, judged
 on one half of the patients:
 """
@@ -38,6 +42,8 @@ findings that are hard to see. With one wrong label in 5 or 10 % of the images, 
 a fifth of the wrong images in the first 200 was lost that way, and two fifths unhedged. So patients must explain the
 labels clearly better, and the chosen order is hedged, though unhedged it wins here. Report mining in a fifth of the
 *images*, judged in the same way, is found as well as by cleanlab and no better.
+
+</details>
 
 All patients of the seeds that choose had been looked at before half of them was set apart; that half alone gives the
 same choice. The .02 nats stood at .025 until the five seeds below had been looked at, one of which just missed it and
@@ -64,6 +70,7 @@ def section(spoken: Callable[[str], str]) -> str:
     ]
     parts = [
         TEXT,
+        TRIED,
         markdown_table(["order", *map(spoken, noises)], tried, marked_up=True),
         AFTER,
         markdown_table([f"wrong in the first {FIRST}", *(f"seed {seed}" for seed in seeds)], outcome),

@@ -128,6 +128,25 @@ def test_unlabelled_images_and_classes_nobody_learnt_are_left_alone() -> None:
     assert "No label is moved to bird" in " ".join(opinion.reasons)
 
 
+@pytest.mark.parametrize(("sure", "moves"), [(0.7, False), (4.0, True)])
+def test_nothing_moves_where_evidence_hardly_knows_the_class(sure: float, moves: bool) -> None:
+    clean, scores = world(sure=sure)
+    noisy = symmetric(clean, rows=0.2, seed=1).noisy
+    opinion, _, rates = form_opinion(scores, noisy)
+    assert bool((opinion.proposed != noisy.values).any()) == moves
+    assert bool(opinion.learnt.any()) == moves
+    assert bool(rates.gain > 0) == moves, "a classifier would learn something else than the given labels"
+    assert any("too little to move any" in reason for reason in opinion.reasons) != moves
+
+
+def test_what_evidence_tells_is_counted_in_entropy() -> None:
+    """Half of the images are certain and the others may be either of two equally frequent classes."""
+    nothing = Reading(1.0, np.zeros(2))
+    found = Transition(np.eye(2), np.full(2, 0.5), nothing, 1.0, np.zeros(2), 0.0)
+    assert found.told(np.asarray([[40.0, 0.0], [0.0, 0.0]])) == pytest.approx(0.5)
+    assert found.told(np.asarray([[40.0, 0.0], [0.0, 40.0]])) == pytest.approx(1.0)
+
+
 def test_measured_rates_are_for_several_labels() -> None:
     clean, scores = world(200)
     with pytest.raises(InputError, match="for several labels per image"):

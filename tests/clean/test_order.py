@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from bomd.clean import order
+from bomd.clean import posterior
 from bomd.clean.calibrate import calibrate
 from bomd.clean.opinion import form_opinion
 from bomd.clean.order import MANY, OTHERS, chance_of_any, how_urgent, suspect_patients
@@ -41,7 +41,7 @@ def weigh(chance: float, label: float, alarm: float, miss: float, share: float) 
 
 @pytest.mark.parametrize("chunk", [7, 1000])
 def test_patients_and_chances_against_a_loop(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order, "CHUNK", chunk)
+    monkeypatch.setattr(posterior, "CHUNK", chunk)
     evidence, table = some()
     patients = np.arange(30) % 10
     suspect = suspect_patients(evidence, table, RATES, patients)

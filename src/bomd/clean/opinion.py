@@ -21,9 +21,6 @@ WORTH_PROPOSING = 0.6  # probability of being wrong: rates are estimates, so a b
 TOLD_ON = 0.9  # probability that an image is affected, from which its other labels judge classes that nobody learnt
 ONE_LABEL_RATES = "Rates of misses and false alarms are for several labels per image: leave them out for one."
 UNLEARNT = "too few labels, or evidence near chance"
-# Of the images that look like a class, so many must be given it before a label is moved there: with fewer, either most
-# of the labels are wrong or the evidence is, and nothing tells which.
-AGREE = 0.4
 ERRORS = 2.0  # standard errors by which the evidence must beat chance
 
 
@@ -83,12 +80,9 @@ def _form_single(
     if known is not None:
         raise InputError(ONE_LABEL_RATES)
     posterior, rates, evidence, reasons = judge_single(scores, labels)
-    labelled = (labels.values >= 0.5).any(axis=1, keepdims=True)
-    looks = labelled & (evidence.argmax(axis=1)[:, None] == np.arange(len(labels.classes)))
-    agree = np.nansum(looks * labels.values, axis=0) / np.maximum(looks.sum(axis=0), 1)
-    learnt = is_learnt(evidence, labels.values)[0] & (agree >= AGREE)
+    learnt = is_learnt(evidence, labels.values)[0] & (rates.gain > 0)
     unsaid = [name for name, told in zip(labels.classes, learnt, strict=True) if not told]
-    if unsaid:
+    if unsaid and rates.gain > 0:
         reasons.append(f"No label is moved to {', '.join(unsaid)}: {UNLEARNT}.")
     return move(posterior, labels, learnt, at_least, tuple(reasons), rank_by(posterior.suspect)), posterior, rates
 

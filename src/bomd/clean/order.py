@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bomd.clean.calibrate import Doubles, logistic, sigmoid
-from bomd.clean.posterior import CHUNK, TEMPER
+from bomd.clean.posterior import TEMPER, chunks
 from bomd.clean.rates import Rates, compare, likeliest, true_probability
 from bomd.tables import LabelTable
 
@@ -68,11 +68,7 @@ def how_urgent(
 
 
 def suspect_patients(evidence: NDArray[Any], labels: LabelTable, rates: Rates, patients: NDArray[np.intp]) -> Doubles:
-    """(N) probability that an image is affected, by its own labels and, for less, by its patient's other images.
-
-    Args:
-        patients: (N) numbers from 0.
-    """
+    """(N) chance that an image is affected, by its own labels and, for less, those of its patient's (from 0) others."""
     ratio = np.zeros(len(labels))
     for rows in chunks(len(labels)):
         right, affected, _ = weighed(evidence, labels, rates, rows)
@@ -98,8 +94,3 @@ def weighed(evidence: NDArray[Any], labels: LabelTable, rates: Rates, rows: slic
     if labels.confirmed is not None:
         given = np.where(labels.confirmed[rows], np.nan, given)
     return compare(true_probability(evidence[rows], rates), given, rates)
-
-
-def chunks(count: int) -> list[slice]:
-    """Rows that are looked at together: all at once would not fit into memory."""
-    return [slice(start, start + CHUNK) for start in range(0, count, CHUNK)]

@@ -58,8 +58,7 @@ def judge(
     wrong, truth = (np.full(shape, np.nan, np.float32) for _ in range(2))
     suspect, weight = np.zeros(shape[0], np.float32), np.ones(shape[0], np.float32)
     silent = not rates.false_alarm.any() and not rates.miss.any()
-    for start in range(0, shape[0], CHUNK):
-        rows = slice(start, start + CHUNK)
+    for rows in chunks(shape[0]):
         given = np.asarray(labels[rows], dtype=np.float64)
         open_ = given if fixed is None else np.where(fixed[rows], np.nan, given)
         likely = true_probability(probabilities[rows], rates)
@@ -79,3 +78,8 @@ def judge(
         truth[rows] = np.where(known, given + chance * (~hard - given), np.nan)
         suspect[rows] = own
     return Posterior(wrong, truth, suspect, weight)
+
+
+def chunks(count: int) -> list[slice]:
+    """Rows that are looked at together: all at once would not fit into memory."""
+    return [slice(start, start + CHUNK) for start in range(0, count, CHUNK)]

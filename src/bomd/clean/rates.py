@@ -88,10 +88,7 @@ def possible_rates(
     known: Known | None = None,
     findings: NDArray[np.intp] | None = None,
 ) -> list[Rates]:
-    """The rates for each share of affected images that is considered, the last for errors that fall anywhere.
-
-    The arguments are those of `estimate_rates`.
-    """
+    """The rates for each share of affected images, the last for errors that fall anywhere; see `estimate_rates`."""
     if probabilities.shape != labels.shape or labels.ndim != 2:
         raise InputError(f"Probabilities of shape {probabilities.shape} do not fit labels {labels.shape}.")
     bound, frequency = least_likely(probabilities, labels), _frequency(labels)

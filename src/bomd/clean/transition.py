@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 from scipy.special import log_softmax, softmax  # type: ignore[import-untyped]
+from scipy.stats import entropy  # type: ignore[import-untyped]
 
 from bomd.clean.calibrate import Doubles
 from bomd.errors import InputError
@@ -69,6 +70,11 @@ class Transition:
     def wrong(self) -> float:
         """Share of wrong labels."""
         return float(1 - self.frequency @ np.diag(self.matrix))
+
+    def told(self, scores: NDArray[Any]) -> float:
+        """Which part of what is unknown about the class of an image the evidence tells, by entropy: from 0 to 1."""
+        left = entropy(softmax(self.scale * self.reading(scores) + self.offset, axis=1), axis=1).mean()
+        return float(1 - left / max(entropy(self.frequency), _LEAST))
 
     def truth(self, scores: NDArray[Any], labels: NDArray[Any], fixed: NDArray[np.bool_] | None = None) -> Doubles:
         """(N, C) probability of each true class; that of an unlabelled image, a row without a 1, is the evidence's.
