@@ -274,6 +274,7 @@ class TestMistakes:
         assert bomd("benchmark", "demo", "--seeds", "a") == 2
         assert bomd("predict", "/nowhere", "/nowhere/x.png") == 2
 
+    @pytest.mark.slow
     def test_full_disk(self, own_data: Path) -> None:
         """A real refusal by the system: files of the child may not grow beyond 2 kB."""
         script = (

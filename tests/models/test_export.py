@@ -22,9 +22,8 @@ def model(backbone: str, networks: int = 1) -> Model:
     return Model(made, ("a", "b,\nc", "d"), 64)
 
 
-@pytest.mark.parametrize(
-    ("backbone", "networks"), [("small", 2), pytest.param("densenet121", 1, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("backbone", "networks"), [("small", 2), ("densenet121", 1)])
 def test_outputs_match_for_any_batch(tmp_path: Path, backbone: str, networks: int) -> None:
     made, path = model(backbone, networks), tmp_path / "model.onnx"
     assert export.export_onnx(made, path) <= 1e-4
@@ -37,6 +36,7 @@ def test_outputs_match_for_any_batch(tmp_path: Path, backbone: str, networks: in
     assert facts["size"] == "64"
 
 
+@pytest.mark.slow
 def test_a_file_that_differs_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "LARGEST_DIFFERENCE", -1.0)
     with pytest.raises(InputError, match="differs from PyTorch"):

@@ -592,6 +592,7 @@ def test_cards_lead_to_the_review_of_their_image(tmp_path: Path) -> None:
     assert "No review is running" in gate.text
 
 
+@pytest.mark.slow
 def test_a_large_report_shows_fewer_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [write_run(tmp_path / "runs", f"method{number}") for number in range(2)]
     whole = write_report(runs, tmp_path / "whole.html").stat().st_size
