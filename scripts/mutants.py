@@ -52,6 +52,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "clean/plan.py": GRAPH,
     "clean/rounded.py": GRAPH,
     "clean/search.py": GRAPH,
+    "clean/transition.py": ("tests/clean/test_one_label.py",),
     "measure/result.py": ("tests/experiments/test_recorded.py",),
     "measure/quality.py": ("tests/measure/test_metrics.py",),
 }

@@ -33,6 +33,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "filled = np.concatenate([np.nan_to_num(labels), np.zeros((2, labels.shape[1]), dtype=labels.dtype)])",
     ): "-1 asks for the last row of zeros, of one or of two",
     (
+        "clean/posterior.py",
+        "own = np.full(len(given), share if share < 1 else 1.0)",
+        "own = np.full(len(given), share if share < 2 else 1.0)",
+    ): "a share is 1 at most",
+    (
         "clean/heads.py",
         "part = scaled[::-(-len(scaled) // FITTED)]",
         "part = scaled[::-len(scaled) // FITTED]",

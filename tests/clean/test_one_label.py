@@ -128,7 +128,7 @@ def test_unlabelled_images_and_classes_nobody_learnt_are_left_alone() -> None:
     assert "No label is moved to bird" in " ".join(opinion.reasons)
 
 
-@pytest.mark.parametrize(("sure", "moves"), [(0.7, False), (4.0, True)])
+@pytest.mark.parametrize(("sure", "moves"), [(1.5, False), (2.0, True), (4.0, True)])
 def test_nothing_moves_where_evidence_hardly_knows_the_class(sure: float, moves: bool) -> None:
     clean, scores = world(sure=sure)
     noisy = symmetric(clean, rows=0.2, seed=1).noisy

@@ -176,6 +176,10 @@ def test_confirmed_labels_and_known_rates() -> None:
     found = form_opinion(scores, replace(labels, confirmed=fixed))[0]
     assert (found.wrong[fixed] == 0).all()
     assert (found.proposed[:, :8][fixed[:, :8]] == given[:, :8][fixed[:, :8]]).all()
+    some = np.zeros_like(fixed)
+    some[:700] = fixed[:700]
+    others = form_opinion(scores, replace(labels, confirmed=some))[0]
+    assert (others.proposed != given)[700:, :8].any(), "what nobody decided on may still be proposed"
     never = np.zeros(9)
     content = form_opinion(scores, labels, known=(never, never))[0]
     assert content.expected.max() == 0

@@ -146,6 +146,16 @@ def test_errors_of_single_images_are_not_blamed_on_patients() -> None:
     assert found == first(300, scores, wrong, unknown)[0]
 
 
+def test_images_that_are_affected_come_by_the_chance_that_anything_is_wrong() -> None:
+    evidence, table = some()
+    alone = LabelTable(table.ids, table.classes, table.values)
+    affected = Rates(np.full(3, 0.1), np.full(3, 0.1), 0.4, 1.0)
+    urgency, why = how_urgent(evidence, alone, affected, [affected])
+    suspect = suspect_patients(evidence, alone, affected, np.arange(len(alone)))
+    np.testing.assert_array_equal(urgency, chance_of_any(evidence, alone, affected, suspect))
+    assert why.startswith("Images in which anything is likely wrong")
+
+
 def test_images_of_one_patient_each_are_images() -> None:
     """To be affected together with nobody is to be affected alone."""
     scores, _, table = planted("image", patients=300, each=2)
