@@ -49,6 +49,7 @@ GRAPH = ("tests/clean/test_graph.py", "tests/clean/test_search.py", "tests/clean
 TESTS: dict[str, tuple[str, ...]] = {
     "clean/bags.py": GRAPH,
     "clean/graph.py": GRAPH,
+    "clean/heads.py": ("tests/clean/test_heads.py", "tests/clean/test_one_label.py"),
     "clean/plan.py": GRAPH,
     "clean/rounded.py": GRAPH,
     "clean/search.py": GRAPH,

@@ -38,6 +38,16 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "own = np.full(len(given), share if share < 2 else 1.0)",
     ): "a share is 1 at most",
     (
+        "clean/one_label.py",
+        "labelled = np.asarray((labels.values >= 0.5).any(axis=1))",
+        "labelled = np.asarray((labels.values >= 0.75).any(axis=1))",
+    ): "of classes that exclude each other one is 1 and the others are 0",
+    (
+        "clean/calibrate.py",
+        "curvature = design * (chance * (1 - chance)) @ design.T + np.diag(pull)",
+        "curvature = design * (chance * (1 - chance)) @ design.T - np.diag(pull)",
+    ): "another way to the same minimum",
+    (
         "clean/heads.py",
         "part = scaled[::-(-len(scaled) // FITTED)]",
         "part = scaled[::-len(scaled) // FITTED]",

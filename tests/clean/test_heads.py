@@ -77,6 +77,10 @@ def test_groups_stay_together_and_folds_are_even() -> None:
         split_groups(np.zeros(9), 5, 0)
 
 
+def test_two_patients_judge_each_other() -> None:
+    assert sorted(split_groups(np.asarray(["a", "b"]), 5, seed=0)) == [0, 1]
+
+
 def test_turning_keeps_distances() -> None:
     """Few directions are only turned; many are cut to those of most variation. A constant feature is nothing."""
     features = some()[0]

@@ -53,6 +53,14 @@ def test_which_class_is_given_for_which_is_found() -> None:
     np.testing.assert_allclose(found.matrix, expected, atol=0.06)
 
 
+def test_rates_of_a_class_are_those_of_its_row_and_column() -> None:
+    """Three in ten of a class are given as the next, and so is one in ten of the others, three times as many."""
+    clean, scores = world()
+    _, _, rates = form_opinion(scores, pairflip(clean, seed=1, rows=0.3).noisy)
+    np.testing.assert_allclose(rates.miss, 0.3, atol=0.06)
+    np.testing.assert_allclose(rates.false_alarm, 0.1, atol=0.02)
+
+
 def test_the_temperature_is_found_without_noise() -> None:
     """Scores were made so that twice their value is the logit of the true class."""
     clean, scores = world(6000)
