@@ -33,6 +33,51 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "filled = np.concatenate([np.nan_to_num(labels), np.zeros((2, labels.shape[1]), dtype=labels.dtype)])",
     ): "-1 asks for the last row of zeros, of one or of two",
     (
+        "clean/bags.py",
+        "READ = 2 ** 22",
+        "READ = 2 * 22",
+    ): "how much is read at a time, which only speed depends on",
+    (
+        "clean/bags.py",
+        "if device.type == 'cuda' and elsewhere and (8 * np.prod(values.shape, dtype=np.float64) <= memory):",
+        "if device.type == 'cuda' and elsewhere and (7 * np.prod(values.shape, dtype=np.float64) <= memory):",
+    ): "where values are kept, which matters for the speed of a GPU",
+    (
+        "clean/heads.py",
+        "BLOCK = 1 << 20",
+        "BLOCK = 1 << 21",
+    ): "rows at a time, which only speed depends on",
+    (
+        "clean/reviewed.py",
+        "fits[place] = np.where(which[rows], logs, 0).sum(axis=0)",
+        "fits[place] = np.where(which[rows], logs, 1).sum(axis=0)",
+    ): "the same is added to every fit",
+    (
+        "clean/transition.py",
+        "decided = softmax(undone(scores), axis=1).max(axis=1, initial=0) >= DECIDED",
+        "decided = softmax(undone(scores), axis=1).max(axis=1, initial=0) > DECIDED",
+    ): "no image is decided to the last digit",
+    (
+        "clean/transition.py",
+        "matrix = np.full((count, count), wrong / max(count - 1, 1))",
+        "matrix = np.full((count, count), wrong / max(count - 1, 2))",
+    ): "where the search begins",
+    (
+        "clean/transition.py",
+        "spread = float(evidence.std()) if evidence.size else 0.0",
+        "spread = float(evidence.std()) if evidence.size else 1.0",
+    ): "nothing is fitted without evidence",
+    (
+        "clean/vote.py",
+        "CHUNK = 2 ** 22",
+        "CHUNK = 1 ** 22",
+    ): "rows at a time, which only speed depends on",
+    (
+        "clean/vote.py",
+        "CHUNK = 2 ** 22",
+        "CHUNK = 2 ** 21",
+    ): "rows at a time, which only speed depends on",
+    (
         "clean/posterior.py",
         "own = np.full(len(given), share if share < 1 else 1.0)",
         "own = np.full(len(given), share if share < 2 else 1.0)",
