@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from bomd.measure.significance import Gap, Sample, verdict, welch_test, z_test
+from bomd.measure.significance import Gap, Sample, show, show_seconds, verdict, welch_test, z_test
 
 # AUC in percent over three runs, from the paper's tables: trained on, tested on, BoMD, NVUM.
 PAPER = {
@@ -102,3 +102,9 @@ def test_the_report_calls_better_what_the_tables_do(
     low: float | None, high: float | None, over_seeds: int | None, expected: int
 ) -> None:
     assert Gap(0.02, 0.01, 3, 3, low, high, over_seeds).certain == expected
+
+
+def test_numbers_as_people_write_them() -> None:
+    assert show(Sample(0.5, 0.25, 3)) == "0.500 ± 0.250"
+    assert show(Sample(0.5, None, 1), percent=True) == "50.0 %"
+    assert [show_seconds(seconds) for seconds in (119.4, 120, 7199, 7200)] == ["119 s", "2 min", "120 min", "2.0 h"]
