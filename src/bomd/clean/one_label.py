@@ -18,7 +18,7 @@ from bomd.tables import LabelTable, Opinion
 FREQUENT, BEYOND = 0.03, 4  # of a class's images, and times the usual: what is given for it that often is said
 NAMED = 3  # of such pairs, at most
 # Of what is unknown of a class, the part that evidence must tell: else classes that look alike pass for wrong labels.
-TOLD = 0.5  # digits had .7 and more under any noise, hard phantoms with right labels .3
+TOLD = 0.5  # which digits pass under any noise, and phantoms that most networks call wrong do not
 
 
 def judge_single(scores: NDArray[Any], labels: LabelTable) -> tuple[Posterior, Rates, NDArray[np.float64], list[str]]:
