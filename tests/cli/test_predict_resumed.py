@@ -146,6 +146,18 @@ def test_a_file_of_somebody_else_is_left_alone(
     assert (tmp_path / "out.csv.part").read_text() == "half of a download"
 
 
+def test_a_link_is_not_written_through(
+    model: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.touch()
+    (tmp_path / "out.csv.part").symlink_to(elsewhere)
+    assert bomd("predict", model, images, "-o", tmp_path / "out.csv") == 2
+    assert "Cannot write" in capsys.readouterr().err
+    assert elsewhere.read_bytes() == b""
+    assert not (tmp_path / "out.csv").exists()
+
+
 @pytest.mark.slow
 def test_killed_it_goes_on_to_the_same_bytes(model: Path, images: Path, tmp_path: Path, predicted: list[int]) -> None:
     output = tmp_path / "out.csv"

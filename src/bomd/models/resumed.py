@@ -48,7 +48,8 @@ def predict_and_keep(model: Model, files: Sequence[str], part: Path, batch: int 
     keys = [fingerprint(same, [_state(file) for file in share]) for share in shares]
     with writing(part):
         part.parent.mkdir(parents=True, exist_ok=True)
-        kept = os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT, 0o600), "rb+")
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)  # a link would have us write somewhere else
+        kept = os.fdopen(os.open(part, flags, 0o600), "rb+")
     with kept:
         start = kept.read(10)
         if start and not re.match(r"[0-9a-f]{8} \{", start.decode("latin-1")):
