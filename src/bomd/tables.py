@@ -101,9 +101,8 @@ class LabelTable(Rows):
             if self.confirmed.shape != self.values.shape:
                 raise InputError(f"Confirmed labels have shape {self.confirmed.shape}, labels {self.values.shape}.")
         _refuse_duplicates(np.asarray(self.classes, dtype=np.str_), "class")
-        wrong = self.values < 0
-        wrong |= self.values > 1
-        if wrong.any():
+        if np.fmin.reduce(self.values, None, initial=0) < 0 or np.fmax.reduce(self.values, None, initial=1) > 1:
+            wrong = (self.values < 0) | (self.values > 1)
             row, column = (int(index[0]) for index in np.nonzero(wrong))
             raise InputError(
                 f"Label {self.values[row, column]:g} of image {str(self.ids[row])!r}, "
