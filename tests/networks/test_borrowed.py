@@ -164,12 +164,12 @@ def save_merging(kind: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("kind", "side", "before"),
-    [("vit", 4, 1), ("dinov2", 4, 1), ("clip", 4, 1), ("swin", 16, 0), ("swinv2", 16, 0)],
+    ("kind", "side", "before", "least"),
+    [("vit", 4, 1, 1e-3), ("dinov2", 4, 1, 1e-3), ("clip", 4, 1, 1e-3), ("swin", 16, 0, 3e-4), ("swinv2", 16, 0, 3e-4)],
     ids=lambda value: str(value),
 )
 def test_heat_of_a_transformer_is_what_its_normed_tokens_are_worth(
-    others_models: dict[str, Path], tmp_path: Path, pixels: np.ndarray, kind: str, side: int, before: int
+    others_models: dict[str, Path], tmp_path: Path, pixels: np.ndarray, kind: str, side: int, before: int, least: float
 ) -> None:
     """Against what the logit loses as the normed token of a patch fades: a derivative without derivatives.
 
@@ -183,7 +183,7 @@ def test_heat_of_a_transformer_is_what_its_normed_tokens_are_worth(
     images = normalise(torch.as_tensor(pixels[:1]), 3).double()
     found = evidence(network, images, [1])[0]
     assert found.shape == (1, side, side)
-    assert float(found.abs().mean()) > 1e-4
+    assert float(found.abs().mean()) > least  # something to compare; smaller where a place is a sixteenth
     norm = stages_of(network.trunk)[0][0]
     whole, shrink = network(images)[0, 1].detach(), 1e-5
     for row, column in ((0, 0), (1, 3), (3, 2)):
