@@ -32,8 +32,8 @@ def cells(record: LabelRecord, rows: Iterable[int | None]) -> Iterator[list[str]
         line = [str(int(flagged[row])), str(opinion.rank[row]), number(opinion.expected[row])]
         if record.given.exclusive:
             line.append("|".join(chosen(record.given, opinion.proposed[row])))
-        for column in range(len(record.given.classes)):
-            line += [number(value[row, column]) for value in (opinion.proposed, opinion.wrong, record.targets.values)]
+        of_classes = (values[row].tolist() for values in (opinion.proposed, opinion.wrong, record.targets.values))
+        line += [number(value) for of_class in zip(*of_classes, strict=True) for value in of_class]
         yield [*line, joined(voters(record, row))]
 
 
@@ -50,7 +50,7 @@ def joined(ids: Sequence[str]) -> str:
 
 def number(value: float | np.floating) -> str:
     """A short number; nothing where it is not known."""
-    return "" if np.isnan(value) else f"{value:.4f}".rstrip("0").rstrip(".")
+    return "" if value != value else f"{value:.4f}".rstrip("0").rstrip(".")
 
 
 def chosen(table: LabelTable, values: NDArray[np.float32]) -> list[str]:
