@@ -9,12 +9,12 @@ from statistics import mean
 
 from bomd.reports.sheet import markdown_table
 from evidence import RESULTS
-from evidence.studies.orders import BEFORE, CHOSEN, FIRST, ORDERS, THEIRS
+from evidence.studies.orders import BEFORE, CHOOSING, CHOSEN, FIRST, FRESH, ORDERS, REPORTED, THEIRS
 
 TABLE = RESULTS / "orders.csv"
-CHOOSING, REPORTED = "0", "1"  # halves of the patients
 NOISE = "report_mining share=0.2"  # the one that the order before did not find better than cleanlab
-Found = dict[tuple[str, str, str], list[tuple[int, float]]]  # (half, noise, form) -> hits and precision, by seed
+# (patients, noise, form) -> hits and precision of each seed
+Found = dict[tuple[str, str, str], dict[str, tuple[int, float]]]
 
 TEXT = """## Order of review
 
@@ -49,6 +49,9 @@ All patients of the seeds that choose had been looked at before half of them was
 same choice. The .02 nats stood at .025 until the five seeds below had been looked at, one of which just missed it and
 stayed where it was before. On the other half of the patients, with report mining in 20 %:
 """
+FRESHLY = """\
+Five more seeds were drawn when nothing was to be chosen any more, and are judged on all patients:
+"""
 EARLIER = "The order of bomd-plus on {sets} is that of an earlier version.\n"
 
 
@@ -59,23 +62,32 @@ def section(spoken: Callable[[str], str]) -> str:
         spoken: The words of the page for a kind of noise.
     """
     found = read()
-    noises = list(dict.fromkeys(noise for half, noise, _ in found if half == CHOOSING))
+    noises, fresh = (
+        list(dict.fromkeys(noise for patients, noise, _ in found if patients == part)) for part in (CHOOSING, FRESH)
+    )
     tried = [
         [f"**{form}**" if form == CHOSEN else form, *(shown(found[CHOOSING, noise, form]) for noise in noises)]
         for form in ORDERS
-    ]
-    seeds = range(len(found[REPORTED, NOISE, CHOSEN]))
-    outcome = [
-        [form, *(str(found[REPORTED, NOISE, form][seed][0]) for seed in seeds)] for form in (THEIRS, BEFORE, CHOSEN)
     ]
     parts = [
         TEXT,
         TRIED,
         markdown_table(["order", *map(spoken, noises)], tried, marked_up=True),
         AFTER,
-        markdown_table([f"wrong in the first {FIRST}", *(f"seed {seed}" for seed in seeds)], outcome),
+        by_seed(found, REPORTED, NOISE, spoken(NOISE)),
+        FRESHLY,
+        *(by_seed(found, FRESH, noise, spoken(noise)) for noise in fresh),
     ]
     return "\n".join(parts)
+
+
+def by_seed(found: Found, patients: str, noise: str, heading: str) -> str:
+    """Wrong images among the first for each seed, of three orders."""
+    seeds = list(found[patients, noise, CHOSEN])
+    hits = [
+        [form, *(str(found[patients, noise, form][seed][0]) for seed in seeds)] for form in (THEIRS, BEFORE, CHOSEN)
+    ]
+    return markdown_table([f"{heading}: wrong in the first {FIRST}", *(f"seed {seed}" for seed in seeds)], hits)
 
 
 def older(rows: Sequence[Mapping[str, str]], recipe: str) -> bool:
@@ -84,13 +96,13 @@ def older(rows: Sequence[Mapping[str, str]], recipe: str) -> bool:
 
 
 def read() -> Found:
-    found: Found = defaultdict(list)
+    found: Found = defaultdict(dict)
     with TABLE.open(encoding="utf-8") as stream:
         for row in csv.DictReader(stream):
-            found[row["half"], row["noise"], row["form"]].append((int(row["hits"]), float(row["image_ap"])))
+            found[row["patients"], row["noise"], row["form"]][row["seed"]] = int(row["hits"]), float(row["image_ap"])
     return found
 
 
-def shown(values: list[tuple[int, float]]) -> str:
-    hits, precision = zip(*values, strict=True)
+def shown(values: Mapping[str, tuple[int, float]]) -> str:
+    hits, precision = zip(*values.values(), strict=True)
     return f"{mean(hits):.0f} / {mean(precision):.3f}"

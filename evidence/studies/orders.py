@@ -1,10 +1,11 @@
 """Orders of review side by side: how many wrong images each shows first, on patients that choose or on the others.
 
-    python -m evidence.studies.orders choosing.npz reported.npz --results results/orders.csv
+    python -m evidence.studies.orders choosing.npz reported.npz fresh.npz --results results/orders.csv
 
-Reads two files that `python -m evidence.studies.opinions RUNS --keep FILE` has kept: of seeds that choose, and of those
-that are reported. Every order sees the same labels and out-of-fold scores of all patients, but is judged on one half of
-them in the first file and on the other half in the second.
+Reads three files that `python -m evidence.studies.opinions RUNS --keep FILE` has kept: of seeds that choose, of those
+that are reported, and of those that were drawn when nothing was chosen any more. Every order sees the same labels and
+out-of-fold scores of all patients, but is judged on one half of them in the first file, on the other half in the
+second, and on all in the third.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from evidence.studies.opinions import Case, facts, read
 
 Scores = NDArray[np.float64]
 FIRST = 200  # images that are looked at
+CHOOSING, REPORTED, FRESH = PARTS = ("half that chooses", "other half", "all")  # of the patients, in each file
 STEEP = 0.8  # of cleanlab's moving average over the labels of an image
 THEIRS, BEFORE = "cleanlab", "chance of any wrong label, by images (before)"
 CHOSEN = "by the account that explains the labels best"
@@ -42,13 +44,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("choosing", type=Path, help="kept scores (.npz), or a folder of finished runs")
     parser.add_argument("reported", type=Path, help="likewise, of other seeds")
+    parser.add_argument("fresh", type=Path, help="likewise, of seeds that nobody had looked at")
     parser.add_argument("--results", type=Path, default=Path("results/orders.csv"))
     given = parser.parse_args()
     rows = [
         facts(case) | row
-        for half, place in enumerate((given.choosing, given.reported))
+        for part, place in zip(PARTS, (given.choosing, given.reported, given.fresh), strict=True)
         for case in read([place])
-        for row in measure(case, half)
+        for row in measure(case, part)
     ]
     stream = io.StringIO()
     writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
@@ -57,17 +60,23 @@ def main() -> None:
     write_text(given.results, stream.getvalue())
 
 
-def measure(case: Case, half: int) -> Iterator[dict[str, Any]]:
-    """One row of numbers for each order, by the images of one half of the patients, 0 or 1."""
+def measure(case: Case, part: str) -> Iterator[dict[str, Any]]:
+    """One row of numbers for each order, by the images of some of the patients."""
     findings = case.given.findings
-    judged = np.asarray([zlib.crc32(str(patient).encode()) % 2 == half for patient in case.given.groups])
+    judged = whose(case.given.groups, part)
     wrong = ((case.given.values >= 0.5) != (case.clean >= 0.5))[:, findings].any(axis=1)
     evidence = calibrate(case.scores, case.given.values)
     for form, order in ORDERS.items():
         urgency = order(case.given, evidence)[judged]
         hits = int(wrong[judged][np.argsort(-urgency, kind="stable")[:FIRST]].sum())
         precision = round(float(average_precision_score(wrong[judged], urgency)), 4)
-        yield {"half": half, "form": form, "hits": hits, "image_ap": precision}
+        yield {"patients": part, "form": form, "hits": hits, "image_ap": precision}
+
+
+def whose(patients: NDArray[Any], part: str) -> NDArray[np.bool_]:
+    """(N) images of those patients by whom a part is judged."""
+    half = np.asarray([zlib.crc32(str(patient).encode()) % 2 for patient in patients])
+    return np.asarray({CHOOSING: half == 0, REPORTED: half == 1, FRESH: half >= 0}[part])
 
 
 def _believed(labels: LabelTable, evidence: Scores) -> tuple[Rates, list[Rates]]:

@@ -49,8 +49,11 @@ def test_new_rows_take_the_place_of_old_ones_of_the_same_run_alone(tmp_path: Pat
 def test_every_order_finds_more_than_chance_and_halves_share_no_patient() -> None:
     one = case(rows=1200)
     wrong = (one.given.values != one.clean).any(axis=1).mean()
-    for half in (0, 1):
-        rows = list(orders.measure(one, half))
+    for part in orders.PARTS:
+        rows = list(orders.measure(one, part))
         assert [row["form"] for row in rows] == list(orders.ORDERS)
         assert all(row["image_ap"] > wrong + 0.1 for row in rows)
-    assert rows != list(orders.measure(one, 0))
+    patients = one.given.groups
+    choosing, reported, every = ({*patients[orders.whose(patients, part)].tolist()} for part in orders.PARTS)
+    assert not choosing & reported
+    assert choosing | reported == every == {*patients.tolist()}
