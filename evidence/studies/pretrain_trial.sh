@@ -13,7 +13,7 @@
 #           phantoms), amount (how many, how often), sizes (128 px; larger ones need larger sources than these), self
 #           (own images without labels, and on top of phantoms), pointing (do heat maps point at what was drawn?);
 #           by default "main densenet"
-#   METHODS of main, by default "bce bomd bomd-plus"
+#   METHODS of main, by default "bce bomd bomd-plus"     AMOUNTS of amount, by default all
 #   SEEDS   by default 0,1                JOBS   runs at once, by default 16
 #   LIMIT   seconds for the runs of all parts together, by default 420
 #   COUNT   phantoms instead of the usual number, and PASSES over them; for a quick try
@@ -62,7 +62,7 @@ fi
 if asked variants || asked pointing; then
   start imagenet+phantom-place efficientnet_lite0 imagenet+phantom --targets severity,place
 fi
-AMOUNTS='16k-2 30k-3 120k-1 360k-1' # the first is what a CPU makes; the usual one of a GPU is 120k-3
+AMOUNTS=${AMOUNTS:-16k-2 30k-3 120k-1 360k-1} # the first is what a CPU makes; the usual one of a GPU is 120k-3
 if asked amount; then
   for amount in $AMOUNTS; do
     start "imagenet+phantom-$amount" efficientnet_lite0 imagenet+phantom --count "${amount%k-*}000" --epochs "${amount#*-}"
