@@ -46,7 +46,8 @@ READING = f"""## How to read it
 precision of single labels. Means over five seeds; the difference is paired by seed, ± half of a 95 % interval, and \\*
 marks p < {LEVEL}; *ahead* counts seeds in which bomd has at least as many. Errors are planted on labels that count as
 right. bomd's order of review was chosen on other seeds of the real set, but for one limit, which was moved with these
-seeds in view: [the successor](successor.md#order-of-review) says how, and has further rules.
+seeds in view: [the successor](successor.md#order-of-review) says how, repeats it on seeds that nobody had seen, and
+has further rules.
 """
 
 
@@ -62,7 +63,7 @@ def page() -> str:
         own = [row for row in rows if row["recipe"] == recipe]
         images = sorted({int(row["images"]) for row in own})
         parts += [f"## {title}\n", f"{images[0]:,} to {images[-1]:,} training images.\n"]
-        parts += [orders.EARLIER.format(sets="these")] * orders.older(rows, recipe) + [table(own)]
+        parts += [table(own), orders.earlier(rows, recipe, spoken)]
     return "\n".join([*parts, READING])
 
 

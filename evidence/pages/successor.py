@@ -95,10 +95,10 @@ def page() -> str:
         parts.append(verdicts(scores, TESTS[name]))
     parts.append(f"Cost, in images shown during training against plain training: {' and '.join(costs)}.\n")
     parts.append(single_score())
-    older = [title for name, title in SETS.items() if orders.older(rows, recipe_of(name))]
-    parts.append(FINDING + orders.EARLIER.format(sets=" and ".join(older)) * bool(older))
+    parts.append(FINDING)
     for name, title in SETS.items():
         parts += [f"### {title[0].upper()}{title[1:]}\n", rule_table(rows, recipe_of(name))]
+        parts.append(orders.earlier(rows, recipe_of(name), spoken))
     parts += [
         orders.section(spoken),
         PROPOSALS,
