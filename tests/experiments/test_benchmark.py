@@ -62,7 +62,7 @@ def test_without_a_test_set_the_summary_shows_the_held_out_patients(tmp_path: Pa
     console = Console(width=100)
     for tests, shown, hidden in (
         ({"here": 0.7, "validation": 0.65}, ("here", "0.700"), "0.650"),
-        ({"validation": 0.65, "validation before noise": 0.8}, ("held-out patients", "0.650", "0.800"), "here"),
+        ({"validation": 0.65, "validation before noise": 0.8}, ("held-out", "patients", "0.650", "0.800"), "here"),
     ):
         scores = {name: {**both["tests"]["here"], "mean_auc": auc} for name, auc in tests.items()}
         write_json(run.directory / "result.json", {**both, "tests": scores, "composition": None})

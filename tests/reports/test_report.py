@@ -878,6 +878,24 @@ def test_terminal_table(tmp_path: Path) -> None:
     assert "61 s" in shown
 
 
+def test_a_long_name_takes_nothing_from_the_other_columns_of_the_terminal(tmp_path: Path) -> None:
+    """Names are folded until everything fits; the last column used to be cut off instead."""
+    own = "my_package.my_module:MyMethod"
+    runs = [
+        write_run(tmp_path / "runs", method, seed, noise={"kind": "symmetric", "rows": rows, "labels": 0.4})
+        for method in ("bce", own)
+        for seed in (0, 1, 2)
+        for rows in (0.2, 0.4)
+    ]
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(summary_table(runs))
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    assert sum(line.endswith("61 s") for line in lines) == 4
+    assert any(line.endswith("time") for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
 def test_paired_difference_by_hand() -> None:
     """Two patients, one finding: the first classifier is always right, the second always wrong."""
     truth = LabelTable(

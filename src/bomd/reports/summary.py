@@ -71,8 +71,8 @@ def summary_table(runs: Sequence[Run]) -> Table:
     headings += ["flag\nAUROC"] * detected + ["label\nAUC"] * relabelled + ["time"]
     for heading in ["data"] * several + headings:
         side: Literal["left", "right"] = "left" if heading in ("data", "method") else "right"
-        whole = 13 if heading in names else None  # an interval is of use only whole
-        table.add_column(heading, justify=side, overflow="fold", min_width=whole)
+        whole = max(13, *map(len, heading.split())) if heading in names else None  # an interval is of use only whole
+        table.add_column(heading, justify=side, overflow="fold", width=whole)
     for group in groups:
         before, after = group.labels.get("before"), group.labels.get("after")
         cells = [group.experiment] * several + [group.label, ", ".join(map(str, group.seeds))]
