@@ -105,6 +105,9 @@ def test_arrays_come_back_and_objects_are_refused(tmp_path: Path) -> None:
     (tmp_path / "c.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:50])
     with pytest.raises(InputError, match="Cannot read"):
         read_arrays(tmp_path / "c.npz")
+    (tmp_path / "d.npz").write_bytes(b"something else altogether")
+    with pytest.raises(InputError, match=r"not an array that NumPy saved, with numpy.save or numpy.savez\.$"):
+        read_arrays(tmp_path / "d.npz")  # and no advice to unpickle it, which nothing here ever does
 
 
 @pytest.mark.parametrize("mapped", [False, True])

@@ -22,6 +22,11 @@ def build(engine: Engine, wheels: int = 4, name: str | None = None, path: Path |
     """Something with settings."""
 
 
+def test_where_nothing_can_be_set_that_is_said() -> None:
+    with pytest.raises(InputError, match=r"^stone: unknown key 'wheels'\. Known: none\.$"):
+        arguments(lambda: None, {"wheels": 4}, "stone")
+
+
 def test_values_become_what_the_hints_ask_for() -> None:
     given = {"engine": {"power": 3}, "wheels": 6, "name": None, "path": "a/b"}
     assert arguments(build, given, "car") == {

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bomd.errors import InputError
-from bomd.files import fingerprint
+from bomd.files import fingerprint, reading
 from bomd.typed import convert, nearest, table
 
 LARGEST_SIZE = 8192  # pixels of a side; a batch of more would not fit into any memory
@@ -111,12 +111,10 @@ def load(path: Path, methods: Collection[str], overrides: Sequence[str] = ()) ->
         methods: Names of the known methods, each of which may have a table of its own.
         overrides: "key=value" with a dotted key, the value written as in TOML; plain words need no quotes.
     """
-    try:
+    if not path.exists():
+        raise InputError(f"No recipe at {path}.")
+    with reading(f"recipe {path}", UnicodeDecodeError, tomllib.TOMLDecodeError):
         values = copy.deepcopy(_parsed(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise InputError(f"No recipe at {path}.") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"Cannot read recipe {path}: {error}.") from error
     return parse(override(values, overrides), methods, str(path))
 
 

@@ -46,6 +46,21 @@ def writing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
+def reading(what: object, *kinds: type[Exception]) -> Iterator[None]:
+    """The same where a file cannot be read or, by errors of these kinds, is damaged."""
+    refusals: tuple[type[Exception], ...] = (OSError, *kinds)
+    try:
+        yield
+    except InputError:
+        raise
+    except refusals as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        if "pickle" in reason:  # what numpy says of any file that it does not know, and then how to run its code
+            reason = "it is not an array that NumPy saved, with numpy.save or numpy.savez"
+        raise InputError(f"Cannot read {what}: {reason}.") from error
+
+
+@contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path that takes the place of `path` when the block succeeds.
 
@@ -195,10 +210,8 @@ def write_text(path: Path, text: str) -> None:
 def read_text(path: Path) -> str:
     """The text of a file, which is compressed where its name ends in .xz or .gz."""
     unpack = {".xz": lzma.decompress, ".gz": gzip.decompress}.get(path.suffix, bytes)
-    try:
+    with reading(path, EOFError, ValueError, zlib.error, lzma.LZMAError):
         return unpack(path.read_bytes()).decode()
-    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
-        raise InputError(f"Cannot read {path}: {error}.") from error
 
 
 def beside(path: Path, ending: str) -> Path:
@@ -211,10 +224,8 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    try:
+    with reading(path, ValueError, RecursionError):  # bad text, bad JSON, or JSON nested without end
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:  # bad text, bad JSON, or JSON nested without end
-        raise InputError(f"Cannot read {path}: {error}.") from error
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -227,11 +238,8 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except Exception as error:  # numpy and zipfile raise many kinds for a damaged archive
-        raise InputError(f"Cannot read {path}: {error}.") from error
+    with reading(path, Exception), np.load(path, allow_pickle=False) as archive:  # zipfile raises many kinds
+        return {name: archive[name] for name in archive.files}
 
 
 def write_array(path: Path, values: NDArray[Any]) -> None:
@@ -242,10 +250,8 @@ def write_array(path: Path, values: NDArray[Any]) -> None:
 
 def read_array(path: Path, *, mapped: bool = False) -> NDArray[Any]:
     """One array of a `.npy` file, left on disk if it is only to be mapped; nothing is ever unpickled."""
-    try:
+    with reading(path, Exception):  # numpy raises many kinds for a damaged file, also SyntaxError and MemoryError
         array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
-    except Exception as error:  # numpy raises many kinds for a damaged file, also SyntaxError and MemoryError
-        raise InputError(f"Cannot read {path}: {' '.join(str(error).split()) or type(error).__name__}.") from error
     if not isinstance(array, np.ndarray):
         raise InputError(f"Cannot read {path}: it holds several arrays, not one.")
     return array
@@ -268,6 +274,12 @@ def write_pieces(path: Path, pieces: Iterable[str]) -> None:
     """Write text that is never whole in memory."""
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
         stream.writelines(pieces)
+
+
+def checksum(path: Path) -> str:
+    """The SHA-256 of a file, by which anybody can tell whether it is still the same."""
+    with reading(path), path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def fingerprint(*parts: Any) -> str:

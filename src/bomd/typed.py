@@ -65,7 +65,7 @@ def convert(value: Any, hint: Any, where: str) -> Any:
 def nearest(name: str, known: Collection[str]) -> str:
     """A hint at the end of an error: the most similar known name, or all of them."""
     close = difflib.get_close_matches(name, list(known), n=1)
-    return f" Did you mean {close[0]!r}?" if close else f" Known: {', '.join(sorted(known))}."
+    return f" Did you mean {close[0]!r}?" if close else f" Known: {', '.join(sorted(known)) or 'none'}."
 
 
 def table(value: Any, where: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from bomd.clean.rates import known_rates
 from bomd.data.cells import meaning
 from bomd.data.label_files import read_table
 from bomd.errors import InputError
+from bomd.files import reading
 from bomd.tables import NO_FINDING, Floats, Text, rows_of
 
 COLUMNS = ("class", "miss", "false_alarm")  # of a table of rates
@@ -105,14 +106,9 @@ def read_rates(file: Path, classes: Sequence[str]) -> dict[str, dict[str, float]
 
 def _rows(file: Path, what: str, ids: Text, rows: Sequence[int], records: int) -> tuple[Rows, dict[str, NDArray[Any]]]:
     """(N, D) numbers of the audited images, and whatever else the file names."""
-    try:
+    with reading(f"{what} from {file}", Exception):  # numpy and zipfile raise many kinds for a damaged file
         loaded = np.load(file, mmap_mode="r", allow_pickle=False)
         named = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else None
-    except Exception as error:  # numpy and zipfile raise many kinds for a damaged file
-        reason = " ".join(str(error).split())
-        if "pickle" in reason:  # what numpy says of any file that it does not know, and then how to run its code
-            reason = "it is not an array that NumPy saved, with numpy.save or numpy.savez"
-        raise InputError(f"Cannot read {what} from {file}: {reason}") from error
     values, names = loaded, None
     if named is not None:
         if not {"ids", what} <= set(named):

@@ -16,6 +16,7 @@ from bomd import progress
 from bomd.data.cells import original
 from bomd.data.records import SAVE, UTF_8, Records, as_records, opened, read_separated
 from bomd.errors import InputError
+from bomd.files import reading
 
 WORKBOOK = ".xlsx"
 TABLES = (".csv", ".tsv", ".parquet", WORKBOOK)
@@ -85,13 +86,11 @@ def _read(file: Path, *, verbatim: bool = False) -> tuple[pd.DataFrame, Records 
 
 def kind_of(file: Path) -> str:
     """What a file is by its first bytes: an "Excel workbook", a "Parquet file", "text" or something else in words."""
-    try:
+    with reading(file):
         if not file.is_file() and file.exists():  # reading a pipe would wait for ever
             raise InputError(f"Cannot read {file}: it is not a file.")
         with file.open("rb") as stream:
             start = stream.read(8)
-    except OSError as error:
-        raise InputError(f"Cannot read {file}: {error.strerror}.") from error
     for mark, kind in _KINDS.items():
         if start.startswith(mark):
             return kind
@@ -109,21 +108,18 @@ def kind_of(file: Path) -> str:
 
 def encoding_of(file: Path) -> str:
     """How the text of a file, compressed with gzip or not, is encoded: UTF-8, UTF-16 or else Windows-1252."""
-    try:
-        with opened(file) as stream:
-            start = stream.read(4096)
-            for mark, encoding in _MARKS.items():
-                if start.startswith(mark):
-                    return encoding
-            for encoding, zeros in (("utf-16-le", start[1::2].count(0)), ("utf-16-be", start[::2].count(0))):
-                if 4 * zeros > len(start):  # every other byte, for letters of Western scripts
-                    return encoding
-            for encoding in (UTF_8, WINDOWS):
-                stream.seek(0)
-                if _decodes(stream, encoding):
-                    return encoding
-    except (OSError, EOFError) as error:
-        raise InputError(f"Cannot read {file}: {getattr(error, 'strerror', None) or error}.") from error
+    with reading(file, EOFError), opened(file) as stream:
+        start = stream.read(4096)
+        for mark, encoding in _MARKS.items():
+            if start.startswith(mark):
+                return encoding
+        for encoding, zeros in (("utf-16-le", start[1::2].count(0)), ("utf-16-be", start[::2].count(0))):
+            if 4 * zeros > len(start):  # every other byte, for letters of Western scripts
+                return encoding
+        for encoding in (UTF_8, WINDOWS):
+            stream.seek(0)
+            if _decodes(stream, encoding):
+                return encoding
     raise InputError(f"{file} is neither UTF-8, UTF-16 nor Windows-1252: {SAVE}.")
 
 
@@ -136,11 +132,9 @@ def guess_in_words(file: Path) -> str:
 def separator_of(file: Path, encoding: str) -> str:
     """What stands between the columns: the sign that cuts the header into most pieces."""
     try:
-        with file.open(encoding=encoding, newline="") as stream:
+        with reading(file), file.open(encoding=encoding, newline="") as stream:
             head = stream.readline(_PIECE)
         pieces = {sign: next(csv.reader([head.rstrip("\r\n")], delimiter=sign)) for sign in ",\t;|"}
-    except OSError as error:
-        raise InputError(f"Cannot read {file}: {error.strerror}.") from error
     except UnicodeError as error:
         raise InputError(f"{file} is no text in {encoding.removesuffix('-sig').upper()}: {SAVE}.") from error
     except csv.Error as error:

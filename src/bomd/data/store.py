@@ -14,7 +14,6 @@ their `images.u8` instead of its own, see `bomd.data.shards`.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import zlib
 from collections.abc import Iterator, Sequence
@@ -32,7 +31,7 @@ from bomd.data.growing import IMAGES, JOURNAL, Part
 from bomd.data.images import Pixels, cores, fit_square, read_chunks, with_colour
 from bomd.data.wanted import FORMAT, Kind, Render, Sources, Wanted, wanted
 from bomd.errors import InputError
-from bomd.files import fingerprint, make_private, read_arrays, read_json, write_arrays, write_json, writing
+from bomd.files import checksum, fingerprint, make_private, read_arrays, read_json, write_arrays, write_json, writing
 from bomd.tables import LabelTable, Text, rows_of
 
 INDEX, FACTS = "index.npz", "store.json"
@@ -180,7 +179,7 @@ def open_store(directory: Path, *, deep: bool = False, expected: str | None = No
     try:
         count, broken = int(facts["count"]), tuple(facts["broken"])
         kind = Kind(int(facts["size"]), facts.get("colour", False) is True)  # stores in grey do not say so
-        same_index = _sha256(directory / INDEX) == facts["index_sha256"]
+        same_index = checksum(directory / INDEX) == facts["index_sha256"]
         shards = {str(name): int(own) for name, own in facts.get("shards", {".": count}).items()}
         files = {directory / name / IMAGES: own for name, own in shards.items()}
         lengths = {file: file.stat().st_size for file in files}
@@ -272,7 +271,7 @@ def complete(
         **({"colour": True} if asked.kind.colour else {}),
         "count": len(index["ids"]),
         "request": asked.request,
-        "index_sha256": _sha256(directory / INDEX),
+        "index_sha256": checksum(directory / INDEX),
         "broken": broken,
         **({"shards": shards} if shards is not None else {}),
     }
@@ -350,7 +349,3 @@ def _broken_error(reasons: Sequence[str], count: int) -> InputError:
         f"{len(reasons)} of {count} images cannot be read: {' '.join(reasons[:_NAMED])}{more} "
         f"Replace them, or leave them out with skip_broken (--skip-broken)."
     )
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +22,7 @@ from bomd import progress
 from bomd.data.image_files import DICOM_SUFFIXES, IMAGE_SUFFIXES
 from bomd.data.images import FORMATS, LARGEST, cores, read_chunks
 from bomd.errors import InputError
+from bomd.files import checksum
 from bomd.tables import NO_FINDING, LabelTable, rows_of
 
 NOT_FINDINGS = (NO_FINDING, "Support Devices")  # CheXpert's labeller gives "No Finding" beside a device by rule
@@ -289,10 +289,7 @@ def _copies(files: pd.DataFrame) -> Check:
     """
     files = files.drop_duplicates("path", keep="last")
     files = files[files.duplicated(["length", "checksum"], keep=False)]
-    digests = []
-    for path in files["path"]:
-        with Path(path).open("rb") as stream:
-            digests.append(hashlib.file_digest(stream, "sha256").hexdigest())
+    digests = [checksum(Path(path)) for path in files["path"]]
     groups = [group for _, group in files.assign(digest=digests).groupby("digest", sort=False) if len(group) > 1]
     harmful = [" = ".join(group["path"]) for group in groups if group["owner"].nunique() > 1]
     fault = "groups of files are the same byte by byte in spite of another patient, split or label"

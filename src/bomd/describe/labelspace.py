@@ -18,7 +18,7 @@ import numpy as np
 
 from bomd import outside
 from bomd.errors import InputError
-from bomd.files import fingerprint, read_array, read_arrays, read_json, write_array, write_arrays, write_text
+from bomd.files import fingerprint, read_array, read_arrays, read_json, reading, write_array, write_arrays, write_text
 from bomd.progress import say, track
 from bomd.tables import NO_FINDING, Floats
 
@@ -215,10 +215,8 @@ def _beside(path: Path) -> list[str]:
 
 def _file_state(path: Path) -> list[Any]:
     """What tells one version of a file from another without reading it."""
-    try:
+    with reading(path):
         status = path.stat()
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}.") from error
     return [str(path.resolve()), status.st_size, status.st_mtime_ns]
 
 
@@ -252,19 +250,16 @@ def _glove(names: tuple[str, ...], path: Path) -> dict[str, Floats]:
 def _word_vectors(path: Path, wanted: set[str]) -> dict[str, Floats]:
     """The first vector of each wanted word in a text file of lines with a word and its D numbers."""
     table: dict[str, Floats] = {}
-    try:
-        with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                word, _, numbers = line.rstrip().partition(" ")
-                if word in wanted and word not in table:
-                    try:
-                        table[word] = np.array(numbers.split(), dtype=np.float32)
-                    except ValueError as error:
-                        raise InputError(f"{path}, line {number}: {word!r} and then not only numbers.") from error
-                    if len(table) == len(wanted):
-                        break
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"Cannot read word vectors from {path}: {error}.") from error
+    with reading(f"word vectors from {path}", UnicodeDecodeError), path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            word, _, numbers = line.rstrip().partition(" ")
+            if word in wanted and word not in table:
+                try:
+                    table[word] = np.array(numbers.split(), dtype=np.float32)
+                except ValueError as error:
+                    raise InputError(f"{path}, line {number}: {word!r} and then not only numbers.") from error
+                if len(table) == len(wanted):
+                    break
     if len({len(vector) for vector in table.values()}) > 1:
         raise InputError(f"The word vectors in {path} differ in length.")
     return table

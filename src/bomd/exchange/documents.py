@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element, SubElement, TreeBuilder, indent, tost
 from xml.parsers import expat
 
 from bomd.errors import InputError
-from bomd.files import write_text
+from bomd.files import reading, write_text
 
 Kind = TypeVar("Kind")
 
@@ -30,12 +30,10 @@ def short(value: Any) -> str:
 
 def read_bytes(path: Path) -> bytes:
     """The content of a file that must not be empty."""
-    try:
+    with reading(path, ValueError):  # as which a path with a NUL in it counts
         if path.exists() and not path.is_file():  # reading a pipe would wait for ever
             raise OSError(errno.EINVAL, "it is not a file")
         content = path.read_bytes()
-    except (OSError, ValueError) as error:  # a path with a NUL in it is a ValueError
-        raise InputError(f"Cannot read {path}: {getattr(error, 'strerror', error)}.") from error
     if not content.strip():
         raise InputError(f"{path} is empty.")
     return content

@@ -231,10 +231,11 @@ def image_names(given: LabelTable, root: Path | None, purpose: str) -> list[str]
 
 def names_below(root: Path, paths: Iterable[Any], purpose: str) -> list[str]:
     """Files as they are called from a folder; the purpose says in an error what the folder is there for."""
-    try:
-        return [Path(str(path)).absolute().relative_to(root.absolute()).as_posix() for path in paths]
-    except ValueError as error:
-        raise InputError(f"An image is not below {root}, {purpose}: {error}.") from None
+    files, folder = [Path(str(path)).absolute() for path in paths], root.absolute()
+    for file in files:
+        if not file.is_relative_to(folder):
+            raise InputError(f"An image is not below {root}, {purpose}: {file}.")
+    return [file.relative_to(folder).as_posix() for file in files]
 
 
 def _by_name(values: Sequence[Any] | np.ndarray[Any, Any], classes: Sequence[str]) -> dict[str, float | None]:

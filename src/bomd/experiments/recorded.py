@@ -15,7 +15,7 @@ from typing import Any
 
 from bomd.errors import InputError
 from bomd.experiments.identity import apart, identity, without_folder
-from bomd.files import locked, read_text, write_text
+from bomd.files import locked, read_text, reading, write_text
 from bomd.measure.result import Result
 from bomd.runs import Run
 from bomd.saved import mapped, read_as
@@ -127,10 +127,8 @@ def record_of(run: Run) -> Record:
 def read_records(path: Path) -> list[Record]:
     """The records of a file, which may be compressed (.xz or .gz)."""
     text = read_text(path)
-    try:
+    with reading(path, ValueError, RecursionError):  # bad JSON, or JSON nested without end
         lines = [json.loads(line) for line in text.splitlines()]
-    except (ValueError, RecursionError) as error:  # bad JSON, or JSON nested without end
-        raise InputError(f"Cannot read {path}: {error}.") from error
     for number, line in enumerate(lines, start=1):
         if not isinstance(line, dict) or any(not isinstance(line.get(part), dict) for part in PARTS):
             raise InputError(f"Line {number} of {path} is not the record of a run: delete it.")

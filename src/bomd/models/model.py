@@ -23,7 +23,7 @@ from bomd.config import LARGEST_SIZE, DeviceSettings
 from bomd.data.batches import SCALES
 from bomd.data.images import shape_of
 from bomd.errors import InputError
-from bomd.files import make_private, read_json, write_bytes, write_json, write_text
+from bomd.files import make_private, read_json, reading, write_bytes, write_json, write_text
 from bomd.learn.learner import average, prepare
 from bomd.models import card
 from bomd.models.blocks import predict_blocks
@@ -224,12 +224,9 @@ def _preprocessing(channels: int, colour: bool) -> dict[str, Any]:
 def _open_network(directory: Path, number: int, description: Mapping[str, Any]) -> Network:
     """One network with its weights; every tensor must be there, of the right shape and finite."""
     path, architecture = directory / FILE.format(number), description["architecture"]
-    try:
+    with reading(path, SafetensorError):
         content = path.read_bytes()
         weights = dict(sorted(tensors.load(content).items()))  # the same of several misfits is named every time
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise InputError(f"Cannot read {path}: {reason}.") from error
     if description["checksums"].get(path.name) != hashlib.sha256(content).hexdigest():
         raise InputError(f"Cannot read {path}: it is not the file that was saved with {DESCRIPTION}.")
     try:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bomd.data.cells import numbers_of, original
 from bomd.data.label_files import read_cells, read_table
 from bomd.errors import InputError
+from bomd.files import reading
 from bomd.tables import Floats, LabelTable, Text, rows_of
 
 # One line for each label of an image that people judged; `bomd decisions` writes it beside the table.
@@ -28,10 +29,8 @@ def details_beside(path: Path) -> Path:
 def digest_of(path: Path) -> str:
     """Changes with the content of the file and of its details, so that a run's settings say what it learnt from."""
     files = [file for file in (path, details_beside(path)) if file == path or file.is_file()]
-    try:
+    with reading(path):
         return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}.") from error
 
 
 @dataclass(frozen=True, eq=False)

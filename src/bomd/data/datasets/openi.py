@@ -22,6 +22,7 @@ from bomd.data.datasets.classes import ClassList, Drop, narrow
 from bomd.data.datasets.finding_terms import ImageTerms, normalise, terms_behind, whole_terms, with_no_finding
 from bomd.data.datasets.layout import Missing, check_folder, index_images, read_csv, with_paths
 from bomd.errors import InputError
+from bomd.files import reading
 from bomd.tables import NO_FINDING, LabelTable, Text, rows_of
 from bomd.typed import convert
 
@@ -155,14 +156,11 @@ def _read_reports(path: Path) -> Iterator[tuple[str, bytes]]:
         for file in sorted(path.glob("*.xml")):
             yield str(file), file.read_bytes()
         return
-    try:
-        with tarfile.open(path) as archive:
-            for member in archive:
-                content = archive.extractfile(member) if member.name.endswith(".xml") else None
-                if content is not None:
-                    yield f"{path}: {member.name}", content.read()
-    except (OSError, EOFError, tarfile.TarError) as error:
-        raise InputError(f"Cannot read the reports in {path}: {error}.") from error
+    with reading(f"the reports in {path}", EOFError, tarfile.TarError), tarfile.open(path) as archive:
+        for member in archive:
+            content = archive.extractfile(member) if member.name.endswith(".xml") else None
+            if content is not None:
+                yield f"{path}: {member.name}", content.read()
 
 
 def _image_terms(reports: Path, mesh: Mesh) -> tuple[Text, Text, ImageTerms]:
