@@ -140,8 +140,8 @@ class TestFeatures:
         assert shown._repr_html_().count("data:image/png;base64,") == 3
         lines = repr(shown).splitlines()
         total = found.opinion.expected.sum()
-        assert lines[0].startswith(f"12 of 120 images are flagged. About {total:.0f} labels are expected to be wrong")
-        assert lines[0].endswith("; 24 changes are proposed.")
+        assert lines[0].startswith(f"12 of 120 images are flagged. About {total:.0f} labels of findings are expected")
+        assert lines[0].endswith("; 24 are proposed to change.")
         assert len(lines) == 4
 
     def test_the_same_again_is_there_already(self, found: Audit, planted: tuple[Path, np.ndarray, np.ndarray]) -> None:

@@ -152,10 +152,11 @@ def headline(audit: Audit) -> str:
     record = audit.record
     left_out = f"; {len(audit.left_out)} could not be judged" if audit.left_out else ""
     flagged = int(record.flagged.sum())
-    wrong = f"About {record.opinion.expected.sum():,.0f} labels are expected to be wrong"
+    labels = "labels" if record.given.exclusive else "labels of findings"  # as the report counts them
     return (
-        f"{flagged:,} of {len(record.given):,} images {'is' if flagged == 1 else 'are'} flagged{left_out}. {wrong}; "
-        f"{record.changes:,} changes are proposed."
+        f"{flagged:,} of {len(record.given):,} images {'is' if flagged == 1 else 'are'} flagged{left_out}. "
+        f"About {record.opinion.expected.sum():,.0f} {labels} are expected to be wrong; "
+        f"{record.changes:,} are proposed to change."
     )
 
 
