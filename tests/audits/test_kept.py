@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
-from bomd.audits.kept import FORM, Form, as_decided, cut_record, find, plain, rewrite
+from bomd.audits.given import read_given
+from bomd.audits.kept import FORM, TABLE, Form, as_decided, cut_record, find, keep, plain, rewrite
 from bomd.data.label_files import read_verbatim
 from bomd.errors import InputError
 from bomd.files import write_json
@@ -96,4 +98,21 @@ def test_decisions_by_id_and_class() -> None:
 def test_a_damaged_form_says_what_to_do(facts: object, tmp_path: Path) -> None:
     write_json(tmp_path / FORM, facts)
     with pytest.raises(InputError, match=r"table\.json is damaged, audit again: "):
+        find(tmp_path)
+
+
+def test_a_table_that_was_changed_since_the_audit_is_refused(tmp_path: Path) -> None:
+    """A row that was deleted by hand would be missing from what `bomd decisions` writes, and nobody would know."""
+    table = tmp_path / "labels.csv"
+    table.write_text("image,Mass,Edema\na,1,0\nb,0,1\nc,0,0\n")
+    (tmp_path / "images").mkdir()
+    for name in "abc":
+        Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(tmp_path / "images" / f"{name}.png")
+    keep(read_given(table, tmp_path / "images"), tmp_path)
+    assert find(tmp_path) is not None
+    (tmp_path / TABLE).write_text("image,Mass,Edema\na,1,0\nc,0,0\n")
+    with pytest.raises(InputError, match=r"table\.csv is not the table that was audited"):
+        find(tmp_path)
+    (tmp_path / TABLE).unlink()
+    with pytest.raises(InputError, match=r"Cannot read .*table\.csv: No such file"):
         find(tmp_path)

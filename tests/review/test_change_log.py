@@ -19,7 +19,7 @@ from bomd.errors import InputError
 from bomd.experiments.records import LabelRecord, load_record
 from bomd.files import write_json
 from bomd.review.change_log import COLUMNS, as_log, change_log, write_log
-from bomd.review.decisions import FILE, Event, Journal, current, read_events
+from bomd.review.decisions import FILE, Event, Journal
 from bomd.review.evidence import open_evidence
 from bomd.review.export import merge, read_reviewed
 from bomd.review.queue import plain_labels
@@ -49,7 +49,7 @@ def test_a_line_for_every_kind_of_decision_worked_out_by_hand() -> None:
         "Ada": {"a": event("Ada", "a", (0, 1)), "b": event("Ada", "b", (0, 0)), "c": event("Ada", "c", (1, 1))},
         "Bob": {"b": event("Bob", "b", (0, 1), "2026-01-02T00:00:00+00:00")},
     }
-    entries = change_log(record, merge(record.given, standing), standing)
+    entries = change_log(record, merge(record.given, standing))
     found = [(e.kind, e.image, e.finding, e.before, e.after, e.who, e.note) for e in entries]
     assert found == [
         ("changed", "a", "Mass", "1", "0", ("Ada",), "as proposed"),
@@ -71,7 +71,7 @@ def test_a_line_for_every_kind_of_decision_worked_out_by_hand() -> None:
     )
     assert entries[-1].when == "2026-01-02T00:00:00+00:00"
     against = {**standing, "Eve": {"b": event("Eve", "b", (0, 0))}}
-    line = change_log(record, merge(record.given, against), against)[-1]
+    line = change_log(record, merge(record.given, against))[-1]
     assert (line.kind, line.note) == ("confirmed", "given label confirmed against the proposal; against Bob")
 
 
@@ -80,9 +80,27 @@ def test_a_label_that_an_earlier_review_decided_says_so() -> None:
     confirmed = np.asarray([[False, True], [False, False], [False, False]])
     record = replace(record, given=replace(record.given, confirmed=confirmed))
     standing = {"Ada": {"a": event("Ada", "a", (0, 1))}}
-    notes = {e.finding: e.note for e in change_log(record, merge(record.given, standing), standing)}
+    notes = {e.finding: e.note for e in change_log(record, merge(record.given, standing))}
     assert notes["Edema"].endswith("; had been decided in an earlier review")
     assert "earlier" not in notes["Mass"]
+
+
+def test_a_split_on_one_label_per_image_is_not_called_even() -> None:
+    """Given Edema, Ada says Mass and Bob Hernia: nobody is for Edema, and nothing has a majority."""
+    from bomd.tables import LabelTable
+
+    ids = np.asarray(["a"])
+    given = LabelTable(ids, ("Mass", "Edema", "Hernia"), np.asarray([[0, 1, 0]], np.float32), exclusive=True)
+    opinion = Opinion(
+        ids, given.values, given.values, np.ones(1, np.float32), np.ones(1, np.int64), np.ones(3, np.bool_), ()
+    )
+    standing = {"Ada": {"a": event("Ada", "a", (1, 0, 0))}, "Bob": {"a": event("Bob", "a", (0, 0, 1))}}
+    entries = change_log(LabelRecord(given, given, opinion), merge(given, standing))
+    assert {entry.finding: entry.note for entry in entries} == {
+        "Mass": "evenly split, yes by Ada and no by Bob: stays as given",
+        "Edema": "no class has a majority: stays as given",
+        "Hernia": "evenly split, yes by Bob and no by Ada: stays as given",
+    }
 
 
 def decide(run: Path, count: int = 6) -> None:
@@ -103,7 +121,7 @@ def decide(run: Path, count: int = 6) -> None:
 def test_the_log_has_each_differing_cell_and_each_question_once(run: Path) -> None:
     decide(run)
     record, reviewed = load_record(run), read_reviewed(run)
-    entries = change_log(record, reviewed, current(read_events(run / FILE, record.given.classes)))
+    entries = change_log(record, reviewed)
     wanted = set()
     for row in np.flatnonzero(reviewed.reviewers):
         for column, name in enumerate(record.given.classes):
@@ -121,6 +139,7 @@ def test_the_log_has_each_differing_cell_and_each_question_once(run: Path) -> No
 def test_the_table_is_harmless_and_its_page_names_its_checksum(run: Path, tmp_path: Path) -> None:
     decide(run)
     write_json(run / "result.json", {"method": "bomd-plus", "seed": 3})
+    (run / "table.csv").write_text("id,labels\n")
     file = tmp_path / "changes.csv"
     entries, page = write_log(run, read_reviewed(run), file)
     lines = list(csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"))))
@@ -131,6 +150,7 @@ def test_the_table_is_harmless_and_its_page_names_its_checksum(run: Path, tmp_pa
     assert page == tmp_path / "changes.html"
     assert hashlib.sha256(file.read_bytes()).hexdigest() in text
     assert hashlib.sha256((run / "labels.npz").read_bytes()).hexdigest() in text
+    assert f"table.csv, SHA-256 {hashlib.sha256((run / 'table.csv').read_bytes()).hexdigest()}" in text
     assert "bomd-plus, seed 3" in text
     assert "Approved by" in text
     assert "<script" not in text

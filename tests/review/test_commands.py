@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import shlex
+import shutil
 import stat
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +22,7 @@ from bomd.cli import review as cli_review
 from bomd.errors import InputError
 from bomd.experiments.records import LabelRecord, load_predictions
 from bomd.files import read_json, write_json
-from bomd.review.decisions import FILE, Event, Journal
+from bomd.review.decisions import FILE, Event, Journal, current, read_events
 from bomd.review.evidence import only_run, open_evidence
 from bomd.review.queue import plain_labels
 from bomd.tables import NO_FINDING
@@ -55,6 +58,48 @@ def test_decisions_of_two_people_are_written_and_counted(run: Path, tmp_path: Pa
         lines = list(csv.DictReader(stream))
     assert len({line["id"] for line in lines}) == 3
     assert {line["reviewers"] for line in lines} == {"Ada|Grace [b]"}
+
+
+def said_on(run: Path, name: str, rows: slice, *, accept: bool, undo: bool = False) -> None:
+    evidence = open_evidence(run)
+    with closing(Journal(run / FILE, evidence.classes)) as journal:
+        for row in evidence.rows[rows]:
+            labels = plain_labels((evidence.proposed if accept else evidence.given)[row])
+            image = str(evidence.record.given.ids[row])
+            saved = journal.submit(Event(name, image, "edit", labels)).result(timeout=20)
+            if undo:
+                journal.submit(Event(name, image, "undo", undoes=saved.number)).result(timeout=20)
+
+
+def test_decisions_on_copies_are_taken_in_once_and_keep_their_times(run: Path, tmp_path: Path) -> None:
+    """Ada reviews on one machine and Grace on another; what Ada took back after the copy was made stays so."""
+    said_on(run, "Ada", slice(0, 2), accept=True)
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    said_on(copy, "Grace", slice(0, 3), accept=False)
+    said_on(copy, "Grace", slice(3, 4), accept=True, undo=True)
+    classes = open_evidence(run).classes
+    with closing(Journal(run / FILE, classes)) as journal:
+        last = journal.events()[-1]
+        journal.submit(Event("Ada", last.image, "undo", undoes=last.number)).result(timeout=20)
+    expected = [event.time for event in current(read_events(copy / FILE, classes))["Grace"].values()]
+    for _ in range(2):
+        said = call("decisions", str(run), "--with", str(copy), "-o", str(tmp_path / "mine.csv"))
+        assert "Ada: 1 image\n" in said
+        assert "Grace: 3 images" in said
+        assert "over 1 image that several people judged" in said
+        events = read_events(run / FILE, classes)
+        assert len(events) == 3 + 3
+        assert [event.time for event in events if event.reviewer == "Grace"] == expected
+
+
+def test_only_a_copy_of_the_same_run_is_taken_in(run: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(run, tmp_path / "other"))
+    record = LabelRecord.load(other / "labels.npz")
+    replace(record, given=record.given.replace(1 - record.given.values)).save(other / "labels.npz")
+    said_on(other, "Grace", slice(0, 1), accept=True)
+    with pytest.raises(InputError, match=r"is no copy of .*: it has other labels or evidence"):
+        CliRunner().invoke(app, ["decisions", str(run), "--with", str(other)], catch_exceptions=False)
+    assert read_events(run / FILE, open_evidence(run).classes) == []
 
 
 def test_without_decisions_the_given_labels_are_written(run: Path) -> None:

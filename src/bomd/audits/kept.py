@@ -23,7 +23,7 @@ from bomd.data.datasets.corrected import details_beside
 from bomd.data.label_files import kind_of, read_verbatim
 from bomd.data.records import Records
 from bomd.errors import InputError
-from bomd.files import read_json, write_json, write_pieces
+from bomd.files import checksum, read_json, write_json, write_pieces
 from bomd.runs import Run
 from bomd.tables import NO_FINDING
 from bomd.typed import convert, table
@@ -57,9 +57,9 @@ class Kept:
 def keep(given: Given, directory: Path) -> None:
     """Put the given table and its form down in a run directory, with the details of earlier reviews."""
     suffix = Path(given.name).suffix.lower()
-    form = asdict(form_of(given.layout))
-    write_json(directory / FORM, {"suffix": suffix if suffix in (".csv", ".tsv") else ".csv", **form})
     write_pieces(directory / TABLE, given.records.lines())
+    facts = {"suffix": suffix if suffix in (".csv", ".tsv") else ".csv", "digest": checksum(directory / TABLE)}
+    write_json(directory / FORM, facts | asdict(form_of(given.layout)))
     if given.details is not None:
         shutil.copyfile(given.details, details_beside(directory / TABLE))
 
@@ -69,8 +69,10 @@ def find(directory: Path) -> Kept | None:
     if (directory / FORM).is_file():
         where = f"{directory / FORM} is damaged, audit again"
         facts = table(read_json(directory / FORM), where)
-        suffix = str(facts.pop("suffix", ".csv"))
+        suffix, digest = str(facts.pop("suffix", ".csv")), facts.pop("digest", None)
         form = convert(facts, Form, where)
+        if digest not in (None, checksum(directory / TABLE)):
+            raise InputError(f"{directory / TABLE} is not the table that was audited: restore it, or audit again.")
         return Kept(read_verbatim(directory / TABLE)[1], form, suffix, details_beside(directory / TABLE))
     if not (directory / "config.json").is_file():
         return None

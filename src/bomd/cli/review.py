@@ -70,6 +70,10 @@ def decisions(
         Path | None,
         typer.Option(metavar="FILE", help="Also write a change log, and beside it the same as a page to sign."),
     ] = None,
+    copies: Annotated[
+        list[Path] | None,
+        typer.Option("--with", metavar="COPY", help="First take in what was decided on a copy of RUN (repeatable)."),
+    ] = None,
 ) -> None:
     """Write your own table with the labels that people decided on, and say how far reviewers agree.
 
@@ -80,11 +84,12 @@ def decisions(
     """
     from bomd.data.datasets.corrected import details_beside
     from bomd.review.agreement import agreement
-    from bomd.review.decisions import FILE, current, read_events
     from bomd.review.evidence import only_run
-    from bomd.review.export import write_reviewed
+    from bomd.review.export import take_in, write_reviewed
 
     given, run = run, only_run(run)
+    for copy in copies or ():
+        take_in(run, only_run(copy))
     reviewed, path = write_reviewed(run, output)
     written = [f"Reviewed labels: {path}", f"Who decided what: {details_beside(path)}"]
     if rates is not None:
@@ -97,7 +102,7 @@ def decisions(
 
         entries, page = write_log(run, reviewed, log)
         written.append(f"Change log: {log}, {len(entries)} lines; to sign: {page}")
-    found = agreement(current(read_events(run / FILE, reviewed.labels.classes)), reviewed.labels.classes)
+    found = agreement(reviewed.standing, reviewed.labels.classes)
     judged = int((reviewed.reviewers > 0).sum())
     print(f"{judged} of {len(reviewed.labels)} images are reviewed; {reviewed.split.sum()} labels are unresolved.")
     for person in found["reviewers"]:

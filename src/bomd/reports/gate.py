@@ -58,10 +58,16 @@ def script(name: str) -> dict[str, Any]:
     return {"text": Markup(text), "hash": f"sha256-{digest}"}  # noqa: S704 - our own file
 
 
+def templates(root: Path) -> Environment:
+    """The pages of a folder to fill in; ids, names, classes and settings are anybody's text, and are escaped."""
+    return Environment(
+        loader=FileSystemLoader(root), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+
+
 def _write(run: Path, address: str) -> None:
     """Put the page in its place at once, readable by its owner alone; a link there is replaced, not followed."""
-    environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
-    text = environment.get_template("gate.html.j2").render(address=address, script=script("gate.js"))
+    text = templates(TEMPLATES).get_template("gate.html.j2").render(address=address, script=script("gate.js"))
     handle, name = tempfile.mkstemp(dir=run, prefix=f".{PAGE}.", suffix=".part")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:

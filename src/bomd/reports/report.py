@@ -10,8 +10,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from bomd.errors import InputError
 from bomd.experiments.grid import BASELINE, Group
 from bomd.experiments.identity import differing, flatten
@@ -193,13 +191,7 @@ def _versions(page: Values, galleries: Callable[[int], list[Values]], count: int
 
 
 def _render(page: Values) -> str:
-    environment = Environment(
-        loader=FileSystemLoader(gate.TEMPLATES),
-        autoescape=True,  # class names, ids and settings are anybody's text
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = gate.templates(gate.TEMPLATES)
     environment.filters |= {"show": show, "gap": show_gap, "duration": show_seconds, "test": test_head}
     return environment.get_template("report.html.j2").render(**page)
 

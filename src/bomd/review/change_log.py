@@ -5,7 +5,6 @@ It is written as a table, and as a page to print, check and sign.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from bomd.audits import kept
 from bomd.audits.columns import joined
 from bomd.data.cells import csv_text
 from bomd.errors import InputError
 from bomd.experiments.records import LabelRecord, load_record, patients_of
-from bomd.files import is_stream, read_json, write_text
-from bomd.review.decisions import FILE, JUDGEMENTS, Event, current, read_events
+from bomd.files import checksum, is_stream, read_json, write_text
+from bomd.reports import gate
+from bomd.review.decisions import JUDGEMENTS
 from bomd.review.evidence import hard, votes_of
 from bomd.review.export import Reviewed, label_cells
 from bomd.version import VERSION
@@ -52,7 +52,7 @@ class Entry:
         return (self.image, self.patient, self.finding, *said)
 
 
-def change_log(record: LabelRecord, reviewed: Reviewed, standing: Mapping[str, Mapping[str, Event]]) -> list[Entry]:
+def change_log(record: LabelRecord, reviewed: Reviewed) -> list[Entry]:
     """Every label that is not as it was given, and every question that people answered by leaving it as it was.
 
     A label of a judged image has a line if it differs from the given one, if another label was proposed for it, or if
@@ -69,7 +69,7 @@ def change_log(record: LabelRecord, reviewed: Reviewed, standing: Mapping[str, M
         image = str(given.ids[row])
         before, after = label_cells(given.values[row]), label_cells(labels.values[row])
         for column in np.flatnonzero(told[row]).tolist():
-            votes = {name: (standing[name][image].labels or ())[column] for name in people}
+            votes = {name: (reviewed.standing[name][image].labels or ())[column] for name in people}
             kind, note = _judgement(record, reviewed, row, column, votes)
             patient = "" if patients is None else str(patients[row])
             cells = (image, patient, given.classes[column], before[column], after[column])
@@ -88,21 +88,14 @@ def write_log(run: Path, reviewed: Reviewed, file: Path) -> tuple[list[Entry], P
     page = file.with_suffix(".html")
     if is_stream(file) or page == file:
         raise InputError(f"--log takes a table such as changes.csv, not {file}: the page to sign goes beside it.")
-    standing = current(read_events(run / FILE, reviewed.labels.classes))
-    entries = change_log(load_record(run), reviewed, standing)
+    entries = change_log(load_record(run), reviewed)
     table = as_log(entries)
     write_text(file, table)
     people = {
         name: [event.time for event in events.values() if event.action in JUDGEMENTS]
-        for name, events in sorted(standing.items())
+        for name, events in sorted(reviewed.standing.items())
     }
-    environment = Environment(
-        loader=FileSystemLoader(PAGES),
-        autoescape=True,  # ids, names and classes are anybody's text
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = gate.templates(PAGES)
     environment.filters["thousands"] = "{:,}".format
     text = environment.get_template("changes.html.j2").render(
         run="/".join(run.resolve().parts[-3:]),
@@ -115,7 +108,7 @@ def write_log(run: Path, reviewed: Reviewed, file: Path) -> tuple[list[Entry], P
         findings=_by_finding(entries, reviewed.labels.classes),
         entries=entries,
         table=file.name,
-        checksum=hashlib.sha256(table.encode()).hexdigest(),
+        checksum=checksum(file),
     )
     write_text(page, text)
     return entries, page
@@ -132,9 +125,9 @@ def identity(run: Path) -> list[tuple[str, str]]:
         words = [f"bomd {version}"] if version else []
         words += [f"commit {str(commit)[:12]}{' with changes' if made.get('uncommitted') else ''}"] if commit else []
         found += [("Made with", ", ".join(words))] if words else []
-    with (run / "labels.npz").open("rb") as stream:
-        labels = hashlib.file_digest(stream, "sha256").hexdigest()
-    found.append(("Labels and evidence", f"labels.npz, SHA-256 {labels}"))
+    files = {"Table that was audited": kept.TABLE, "Labels and evidence": "labels.npz"}
+    there = [(name, run / file) for name, file in files.items() if (run / file).is_file()]
+    found += [(name, f"{file.name}, SHA-256 {checksum(file)}") for name, file in there]
     if model is not None:
         weights = sorted((model.get("checksums") or {}).items())
         found += [("Model", f"{name}, SHA-256 {digest}") for name, digest in weights]
@@ -179,7 +172,8 @@ def _judgement(
     if reviewed.split[row, column]:
         kind = "unresolved"
         yes, no = (joined([name for name, said in votes.items() if said == side]) for side in (1, 0))
-        notes = [f"evenly split, yes by {yes} and no by {no}: stays as given"]
+        how = f"evenly split, yes by {yes} and no by {no}" if yes and no else "no class has a majority"  # of one label
+        notes = [f"{how}: stays as given"]
     elif hard(given) == hard(value):
         kind = "confirmed"
         asked = bool(record.added[row, column] or record.removed[row, column])

@@ -147,16 +147,17 @@ class Journal:
         with self._connection:  # commits, or rolls all of them back
             self._connection.execute("BEGIN IMMEDIATE")
             for event in events:
+                time = event.time or now  # what was decided on a copy of the run keeps its own
                 cursor = self._connection.execute(
                     "INSERT INTO events (time, reviewer, image, action, undoes) VALUES (?, ?, ?, ?, ?)",
-                    (now, event.reviewer, event.image, event.action, event.undoes),
+                    (time, event.reviewer, event.image, event.action, event.undoes),
                 )
                 number = int(cursor.lastrowid or 0)
                 if event.labels is not None:
                     pairs = zip(self.classes, event.labels, strict=True)
                     rows = [(event.image, name, event.reviewer, number, value) for name, value in pairs]
                     self._connection.executemany("INSERT INTO decisions VALUES (?, ?, ?, ?, ?)", rows)
-                saved.append(replace(event, number=number, time=now))
+                saved.append(replace(event, number=number, time=time))
         self._saved += len(saved)
         return saved
 

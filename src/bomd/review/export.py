@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import filecmp
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from bomd.data.datasets.corrected import DETAILS, details_beside, read_details
 from bomd.errors import InputError
 from bomd.experiments.records import load_record, patients_of
 from bomd.files import write_text
-from bomd.review.decisions import FILE, JUDGEMENTS, Event, current, read_events
+from bomd.review.decisions import FILE, JUDGEMENTS, Event, Journal, current, only_server, read_events
 from bomd.tables import LabelTable
 
 PLACES = ("id", "patient")  # columns of a table that no user gave, before those of the classes
@@ -30,6 +32,7 @@ class Reviewed:
 
     labels: LabelTable  # decided where somebody decided, given elsewhere; `confirmed` says where people decided
     given: LabelTable
+    standing: Mapping[str, Mapping[str, Event]]  # what each person has said of an image, by name and id
     reviewers: NDArray[np.int64]  # (N) how many people judged the image
     split: NDArray[np.bool_]  # (N, C) labels on which they were evenly split; those are as given
     names: Mapping[int, tuple[tuple[str, ...], str]]  # who judged an image, and when last, by row
@@ -46,12 +49,27 @@ def read_reviewed(run: Path) -> Reviewed:
         raise InputError(f"No run in {run}: expected a run directory with labels.npz.")
     given = load_record(run).given
     standing = current(read_events(run / FILE, given.classes))
-    known = set(given.ids.tolist())
-    for events in standing.values():
-        for image in events:
-            if image not in known:
-                raise InputError(f"{run / FILE} holds a decision on {image!r}, an image that the run does not have.")
+    unknown = {image for events in standing.values() for image in events} - set(given.ids.tolist())
+    if unknown:
+        raise InputError(f"{run / FILE} holds a decision on {min(unknown)!r}, an image that the run does not have.")
     return merge(given, standing)
+
+
+def take_in(run: Path, copy: Path) -> None:
+    """Add what people decided on a copy of a run to the run's own decisions, with the times at which they did so.
+
+    Of two decisions by one name on one image the later counts; what was taken back, here or there, does not return.
+    """
+    new = read_reviewed(copy)
+    if not filecmp.cmp(run / "labels.npz", copy / "labels.npz", shallow=False):
+        raise InputError(f"{copy} is no copy of {run}: it has other labels or evidence.")
+    with only_server(run, "bomd decisions"), closing(Journal(run / FILE, new.given.classes)) as journal:
+        events = journal.events()
+        own, known = current(events), {(event.reviewer, event.image, event.time) for event in events}
+        for name, image, event in ((name, *pair) for name, said in new.standing.items() for pair in said.items()):
+            before = own.get(name, {}).get(image)
+            if (name, image, event.time) not in known and (before is None or before.time < event.time):
+                journal.submit(event).result()
 
 
 def merge(given: LabelTable, standing: Mapping[str, Mapping[str, Event]]) -> Reviewed:
@@ -81,7 +99,7 @@ def merge(given: LabelTable, standing: Mapping[str, Mapping[str, Event]]) -> Rev
             values[row], confirmed[row], split[row] = given.values[row], False, True
         reviewers[row] = len(events_on)
         names[row] = tuple(sorted(event.reviewer for event in events_on)), max(event.time for event in events_on)
-    return Reviewed(replace(given, values=values, confirmed=confirmed), given, reviewers, split, names)
+    return Reviewed(replace(given, values=values, confirmed=confirmed), given, standing, reviewers, split, names)
 
 
 def as_table(reviewed: Reviewed, own: kept.Kept | None) -> str:
