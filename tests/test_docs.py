@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 import tomllib
 from dataclasses import dataclass, field
@@ -153,6 +154,57 @@ def test_commands_and_options_in_the_pages_exist(page: Path) -> None:
         known = {flag for one in commands[name].params for flag in (*one.opts, *one.secondary_opts)} | {"--help"}
         options = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
         assert options <= known, f"bomd {name} has no {options - known}"
+
+
+def python_names_in(text: str) -> set[str]:
+    """Dotted names of this project in a page: those of `bomd.X.y`, of imports, and of `python -m evidence.X`."""
+    found = set(re.findall(r"(?<![\w/.-])((?:bomd|evidence)(?:\.[A-Za-z_]\w*)+)", text))
+    for module, names in re.findall(r"from (bomd[\w.]*) import ([\w, ]+)", text):
+        found |= {f"{module}.{name.strip()}" for name in names.split(",")}
+    return {name for name in found if not name.endswith((".NAME", ".md"))}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_names_in_the_pages_exist(page: Path) -> None:
+    settings = re.findall(r"^\| `(bomd\.\w+)`", (DOCS / "methods.md").read_text(), flags=re.MULTILINE)
+    for name in python_names_in(page.read_text()) - set(settings):
+        assert pkgutil.resolve_name(name) is not None
+
+
+def test_what_the_pages_run_as_a_module_can_be_run() -> None:
+    for page in PAGES:
+        for name in set(re.findall(r"python -m (evidence[\w.]*)", page.read_text())) - {"evidence.NAME"}:
+            place = ROOT.joinpath(*name.split("."))
+            file = place / "__main__.py" if place.is_dir() else place.with_suffix(".py")
+            assert file.is_file(), f"{page.name}: {name}"
+            assert place.is_dir() or '__name__ == "__main__"' in file.read_text(), f"{page.name}: {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_the_pages_name_exist(page: Path) -> None:
+    """Those of the project's own folders, and modules by their room, such as `clean/graph.py`."""
+    rooms = [folder.name for folder in (ROOT / "src" / "bomd").iterdir() if folder.is_dir() and folder.name[0] != "_"]
+    folders = ("src", "evidence", "tests", "results", "scripts", "docs")
+    text = re.sub(r"\S+ of commit", "", page.read_text())  # which may be gone since
+    named = re.findall(rf"(?<![\w/.-])((?:{'|'.join(folders)})/[\w./-]*\w)", text)
+    named += re.findall(rf"`((?:{'|'.join(rooms)})/[\w/]+\.py)", text)
+    gone = [name for name in named if not any((top / name).exists() for top in (ROOT, ROOT / "src" / "bomd"))]
+    assert [name for name in gone if not re.search("yours|NAME|reproduced/RECIPE", name)] == []
+
+
+def test_every_benchmark_says_where_its_numbers_are() -> None:
+    text = (DOCS / "benchmarks.md").read_text()
+    asked, told = text.split("## Where the numbers are")
+    pages = set(re.findall(r"^\| \[[^]]*\]\((\S+\.md)\)", asked, flags=re.MULTILINE))
+    lines = re.findall(r"^\| \[[^]]*\]\((\S+\.md)\)[^|]*\|([^|]*)\|([^|]*)\|$", told, flags=re.MULTILINE)
+    assert {page for page, _, _ in lines} == pages
+    assert all("`results/" in numbers for _, numbers, _ in lines)
+
+
+def test_what_the_pages_make_can_be_made() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    named = {name for page in PAGES for name in re.findall(r"(?:`|^)make ([a-z-]+)", page.read_text(), re.MULTILINE)}
+    assert {"demo", "test", "results"} <= named <= targets
 
 
 def test_the_pages_show_the_commands_that_people_need() -> None:

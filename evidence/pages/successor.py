@@ -327,6 +327,7 @@ parts `calibrate`, `estimate_rates` and `judge`.
 
 ## What was run
 
+[Where the numbers are](benchmarks.md#where-the-numbers-are) names the records, and the commands that make them.
 Five seeds each, on one H200: 4,000 generated X-rays (the demo's recipe) and the real NIH subset at 64 px (`nih-64`).
 Noise (rows, labels) flips labels of a share of the rows; *report mining in 20 %* gives a fifth of the patients the
 errors of mined labels; *sparse* puts one added, dropped or swapped finding into a fifth of the rows. Settings were
