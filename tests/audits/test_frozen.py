@@ -169,6 +169,7 @@ def test_bad_requests_get_one_line(
     for words, said in {
         ("--backbone", f"hf:{tmp_path / 'empty'}"): "has no config.json",
         ("--backbone", "small"): "nobody has trained it",
+        ("--backbone", "small", "--size", "4"): "at least 32 and at most 8192",
         ("--backbone", "resnet"): "No backbone 'resnet'",
         ("--backbone", "small", "--features", "x.npy"): "--features and --backbone: one of them judges",
     }.items():
@@ -184,6 +185,9 @@ def test_the_plan_says_how_long_it_takes(
     assert bomd(*call, "--backbone", f"hf:{others_models['vit']}", "--plan") == 0
     said = capsys.readouterr()
     assert "48 images at 128 x 128 pixels through hf:" in said.err + said.out
+    assert bomd(*call, "--backbone", "efficientnet_lite0", "--size", "64", "--plan") == 0
+    said = capsys.readouterr()
+    assert "48 images at 64 x 64 pixels through efficientnet_lite0" in said.err + said.out  # as they will be packed
     assert not (tmp_path / "o" / "runs").exists()
 
 

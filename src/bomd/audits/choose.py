@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from bomd import threads
-from bomd.config import LARGEST_SIZE, Config, DeviceSettings, FitSettings, ImageSettings
+from bomd.config import Config, DeviceSettings, FitSettings, ImageSettings
 from bomd.data.batches import normalise
 from bomd.errors import InputError
 from bomd.methods.bomd import Bomd
@@ -100,8 +100,6 @@ def choose(
     """
     if minutes is not None and not 0 < minutes < math.inf:
         raise InputError(f"--minutes is {minutes:g}, but must be a number above 0.")
-    if size is not None and not SMALLEST <= size <= LARGEST_SIZE:
-        raise InputError(f"--size is {size}, but images need at least {SMALLEST} and at most {LARGEST_SIZE} pixels.")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     limit = 60 * (minutes or MINUTES[device])
     better = ", and one that has seen images before learns from fewer"

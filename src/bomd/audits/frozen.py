@@ -34,7 +34,7 @@ TIMED = 4  # images
 
 @dataclass(frozen=True, eq=False)
 class Frozen:
-    """A network that stays as it is, and wants images of `side` pixels.
+    """A network that stays as it is, and looks at images of `side` pixels.
 
     The fingerprint changes with any of its weights, and with how it looks at images.
     """
@@ -83,14 +83,14 @@ class Frozen:
         return parts
 
 
-def plan_frozen(backbone: str, images: int) -> Frozen:
+def plan_frozen(backbone: str, images: int, size: int | None = None) -> Frozen:
     """Open the network and say how long it will take for so many images."""
     if backbone in BACKBONES and BACKBONES[backbone].load is None:
         raise InputError(f"--backbone {backbone}: nobody has trained it, so its features say nothing. Leave it out.")
     fabric = make_fabric(DeviceSettings())
     network = build(backbone, 1, weights="imagenet", seed=0, freeze=True).place(fabric).eval()
     trunk = network.trunk
-    side = max(trunk.sight.height, trunk.sight.width) if isinstance(trunk, BorrowedTrunk) else USUAL_SIDE
+    side = size or (max(trunk.sight.height, trunk.sight.width) if isinstance(trunk, BorrowedTrunk) else USUAL_SIDE)
     found = Frozen(backbone, side, _fingerprint(network), network, fabric)
     where = "GPU" if fabric.device.type == "cuda" else "CPU"
     progress.say(

@@ -84,6 +84,8 @@ def plan(
     _check_free(place, table)
     if weights is not None:
         check_known(weights, "--weights")  # before images are looked at and the machine is timed
+    if size is not None and not SMALLEST <= size <= LARGEST_SIZE:
+        raise InputError(f"--size is {size}, but images need at least {SMALLEST} and at most {LARGEST_SIZE} pixels.")
     given = read_given(table, images, skip_missing=skip_missing, **layout)
     labels, notes = complete(with_kind(given.labels, per_image, given.name))
     people, least = len(np.unique(labels.groups)), 2 if at_most_one(features, probabilities, backbone) else FEWEST
@@ -101,11 +103,11 @@ def plan(
         request = request if unusual is None else fingerprint(request, unusual)
     if measured and labels.exclusive:
         raise InputError(f"--rates: {ONE_LABEL_RATES} Every image here has one; with --multi-label it might have more.")
-    choice, stand_in = None, find_stand_in(given, labels, features, probabilities, backbone)
+    choice, stand_in = None, find_stand_in(given, labels, features, probabilities, backbone, size)
     if stand_in is not None:
         if weights is not None:
             raise InputError("--weights is for networks that an audit trains, and here none is: leave it out.")
-        request, side = fingerprint(request, stand_in.key), size or stand_in.side
+        request, side = fingerprint(request, stand_in.key), stand_in.side
     else:
         request = fingerprint(request, size, minutes, *([weights] if weights else []))
         choice = _earlier_choice(place, request) or choose(len(labels), _largest(labels), minutes=minutes, size=size)
@@ -113,8 +115,6 @@ def plan(
         side = choice.size
         for line in (*explain(choice, len(labels)), *offered):
             progress.say(line)
-    if not SMALLEST <= side <= LARGEST_SIZE:
-        raise InputError(f"--size is {side}, but images need at least {SMALLEST} and at most {LARGEST_SIZE} pixels.")
     for note in notes:
         progress.say(f"Note: {note}")
     return Plan(given, labels, place, request, choice, stand_in, measured, seed, side, mode, tuple(notes))

@@ -60,21 +60,22 @@ def find_stand_in(
     features: str | Path | None,
     probabilities: str | Path | None,
     backbone: str | None,
+    size: int | None,
 ) -> StandIn | None:
     """What the options of an audit name, read and checked; None where a network is to be trained."""
     if at_most_one(features, probabilities, backbone) is None:
         return None
     if backbone is not None:
-        frozen = plan_frozen(backbone, len(labels))
-        side = max(frozen.side, PICTURES)
+        frozen = plan_frozen(backbone, len(labels), size)
+        side = size or max(frozen.side, PICTURES)
         return StandIn("frozen", frozen.features, frozen.fingerprint, side, FitSettings(backbone=backbone))
     where = (given.labels.ids, given.rows, len(given.records.rows))
     if features is not None:
         rows = read_features(Path(features), *where)
-        return StandIn("features", _of(rows, labels), fingerprint("features", rows.values, rows.rows))
+        return StandIn("features", _of(rows, labels), fingerprint("features", rows.values, rows.rows), size or PICTURES)
     values = read_probabilities(Path(str(probabilities)), *where, given.labels.classes, labels.classes)
     rows = Rows(values, np.arange(len(values)))
-    return StandIn("probabilities", _of(rows, labels), fingerprint("probabilities", values))
+    return StandIn("probabilities", _of(rows, labels), fingerprint("probabilities", values), size or PICTURES)
 
 
 def at_most_one(features: str | Path | None, probabilities: str | Path | None, backbone: str | None) -> str | None:
