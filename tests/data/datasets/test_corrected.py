@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from bomd import progress
 from bomd.data import datasets
 from bomd.data.datasets.corrected import DETAILS, digest_of, mark_confirmed, read_corrections
 from bomd.errors import InputError
@@ -78,11 +79,13 @@ def with_details(path: Path, table: str, *lines: str) -> Path:
     return path
 
 
-def test_details_say_which_labels_people_decided_on(tmp_path: Path) -> None:
+def test_details_say_which_labels_people_decided_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of four lines one is split, one was edited by hand afterwards, and one is about a class that is not there."""
     lines = ("a,Mass,0,0,Ada,,0", "a,Edema,1,0,Ada|Bob,,1", "b,Mass,1,1,Ada,,0", "b,Other,1,1,Ada,,0")
     path = with_details(tmp_path / "reviewed.csv", "id,Mass,Edema\na,0,1\nb,0,0\nc,1,0\n", *lines)
-    found = read_corrections(TABLE, path)
+    with progress.shown():
+        found = read_corrections(TABLE, path)
+    assert "holds decisions on classes that are not there, such as 'Other'." in capsys.readouterr().err
     assert found.detailed
     assert found.confirmed.tolist() == [[True, False], [False, False], [False, False]]
     everything = found.over(TABLE)

@@ -15,6 +15,7 @@ from bomd.data.cells import numbers_of, original
 from bomd.data.label_files import read_cells, read_table
 from bomd.errors import InputError
 from bomd.files import reading
+from bomd.progress import say
 from bomd.tables import Floats, LabelTable, Text, rows_of
 
 # One line for each label of an image that people judged; `bomd decisions` writes it beside the table.
@@ -150,6 +151,9 @@ def _from_details(frame: pd.DataFrame, table: LabelTable, path: Path) -> tuple[F
     rows = _places(table.ids.tolist())
     columns = _places(table.classes)
     settled = frame[(frame["unresolved"].str.strip() != "1") & (frame["decided"].str.strip() != "")]
+    strange = settled["class"][~settled["class"].isin(columns.keys())]
+    if len(strange):
+        say(f"{path} holds decisions on classes that are not there, such as {strange.iloc[0]!r}.")
     settled = settled[settled["id"].isin(rows.keys()) & settled["class"].isin(columns.keys())]
     values, decided = _nothing(table)
     places = ([rows[name] for name in settled["id"]], [columns[name] for name in settled["class"]])
