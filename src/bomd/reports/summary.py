@@ -69,9 +69,10 @@ def summary_table(runs: Sequence[Run]) -> Table:
     right = [test for test in tests if any(group.score(test, "accuracy") for group in groups)]
     headings = ["method", "seeds", *names, *(f"{test_head(test)}\naccuracy" for test in right), "flagged"]
     headings += ["flag\nAUROC"] * detected + ["label\nAUC"] * relabelled + ["time"]
+    least = 13 if any(len(group.runs) == 1 for group in groups) else 7  # an interval is of use only whole
     for heading in ["data"] * several + headings:
         side: Literal["left", "right"] = "left" if heading in ("data", "method") else "right"
-        whole = max(13, *map(len, heading.split())) if heading in names else None  # an interval is of use only whole
+        whole = max(least, *map(len, heading.split())) if heading in names else None
         table.add_column(heading, justify=side, overflow="fold", width=whole)
     for group in groups:
         before, after = group.labels.get("before"), group.labels.get("after")
