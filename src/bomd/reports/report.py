@@ -10,8 +10,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from bomd.errors import InputError
 from bomd.experiments.grid import BASELINE, Group
 from bomd.experiments.identity import differing, flatten
@@ -193,15 +191,8 @@ def _versions(page: Values, galleries: Callable[[int], list[Values]], count: int
 
 
 def _render(page: Values) -> str:
-    environment = Environment(
-        loader=FileSystemLoader(gate.TEMPLATES),
-        autoescape=True,  # class names, ids and settings are anybody's text
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"show": show, "gap": show_gap, "duration": show_seconds, "test": test_head}
-    return environment.get_template("report.html.j2").render(**page)
+    filters = {"show": show, "gap": show_gap, "duration": show_seconds, "test": test_head}
+    return gate.rendered(gate.TEMPLATES / "report.html.j2", filters, **page)
 
 
 def _detailed(grids: Sequence[Judged], parts: Parts) -> list[_Part]:

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bomd.audits.columns import joined
 from bomd.data.cells import csv_text
 from bomd.errors import InputError
 from bomd.experiments.records import LabelRecord, load_record, patients_of
 from bomd.files import is_stream, read_json, write_text
+from bomd.reports.gate import rendered
 from bomd.review.decisions import FILE, JUDGEMENTS, Event, current, read_events
 from bomd.review.evidence import hard, votes_of
 from bomd.review.export import Reviewed, label_cells
@@ -96,15 +96,9 @@ def write_log(run: Path, reviewed: Reviewed, file: Path) -> tuple[list[Entry], P
         name: [event.time for event in events.values() if event.action in JUDGEMENTS]
         for name, events in sorted(standing.items())
     }
-    environment = Environment(
-        loader=FileSystemLoader(PAGES),
-        autoescape=True,  # ids, names and classes are anybody's text
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["thousands"] = "{:,}".format
-    text = environment.get_template("changes.html.j2").render(
+    text = rendered(
+        PAGES / "changes.html.j2",
+        {"thousands": "{:,}".format},
         run="/".join(run.resolve().parts[-3:]),
         identity=identity(run),
         written=datetime.now(UTC).isoformat(timespec="seconds"),
