@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -231,10 +232,11 @@ def image_names(given: LabelTable, root: Path | None, purpose: str) -> list[str]
 
 def names_below(root: Path, paths: Iterable[Any], purpose: str) -> list[str]:
     """Files as they are called from a folder; the purpose says in an error what the folder is there for."""
-    try:
-        return [Path(str(path)).absolute().relative_to(root.absolute()).as_posix() for path in paths]
-    except ValueError as error:
-        raise InputError(f"An image is not below {root}, {purpose}: {error}.") from None
+    names = [Path(os.path.relpath(str(path), root)).as_posix() for path in paths]  # /here/../photos/a.png is understood
+    outside = sum(name.startswith("../") for name in names)
+    if outside:
+        raise InputError(f"{outside} of {len(names)} images are not below {root}, {purpose}.")
+    return names
 
 
 def _by_name(values: Sequence[Any] | np.ndarray[Any, Any], classes: Sequence[str]) -> dict[str, float | None]:
