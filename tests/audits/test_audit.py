@@ -350,6 +350,40 @@ def test_few_patients_are_too_few(tmp_path: Path) -> None:
         audit(tmp_path / "labels.csv", output=tmp_path / "out", patient_column="patient")
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "id,class\na,Mass\nb,Mass\nc,Mass\nd,Mass\n",  # one class, which all have
+        "id,Mass,Effusion\na,1,\nb,,1\nc,1,1\nd,,1\n",  # blank where 0 was meant
+        "id,Mass,Effusion\na,0,0\nb,0,0\nc,0,\nd,0,0\n",  # nobody has anything
+    ],
+)
+def test_labels_of_which_none_can_be_compared_are_refused_before_any_training(tmp_path: Path, rows: str) -> None:
+    pictures(tmp_path / "images", ["a", "b", "c", "d"])
+    (tmp_path / "labels.csv").write_text(rows)
+    with pytest.raises(InputError, match=r"no class has both 1 and 0, .*blank means unknown"):
+        audit(tmp_path / "labels.csv", tmp_path / "images", output=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_review_is_offered_where_there_is_something_to_review(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`bomd review` refuses an audit that flagged nothing, so that it is no next command then."""
+    monkeypatch.chdir(tmp_path)
+    ids = [f"i{row}" for row in range(40)]
+    pictures(tmp_path / "images", ids)
+    truth = np.arange(40) % 2
+    np.save("features.npy", np.column_stack([truth, 1 - truth]).astype(np.float32) * 9)
+    for wrong in (0, 1):
+        given = [str(value) for value in np.concatenate([abs(truth[:2] - wrong), truth[2:]])]
+        Path("labels.csv").write_text("id,Mass\n" + "".join(map("{},{}\n".format, ids, given)))
+        assert bomd("audit", "labels.csv", "--images", "images", "--features", "features.npy") == 0
+        said = capsys.readouterr().out
+        assert ("0 of 40 images are flagged" in said) == (not wrong)
+        assert ("bomd review" in said) == bool(wrong)
+
+
 @pytest.mark.slow
 class TestTraining:
     def test_from_the_command_line_with_a_damaged_image(
@@ -393,10 +427,9 @@ class TestTraining:
         assert list(out.glob("runs/audit/bomd-plus/*/result.json")) == results
         assert results[0].stat().st_mtime_ns == written
 
-    @pytest.mark.parametrize("rows", ["id,Mass\na,1\nb,0\nc,0\nd,1\n", "id,Mass,Effusion\na,0,0\nb,0,0\nc,0,\nd,0,0\n"])
-    def test_four_images_one_class_or_no_positive(self, tmp_path: Path, rows: str) -> None:
+    def test_four_images_one_class(self, tmp_path: Path) -> None:
         pictures(tmp_path / "images", ["a", "b", "c", "d"])
-        (tmp_path / "labels.csv").write_text(rows)
+        (tmp_path / "labels.csv").write_text("id,Mass\na,1\nb,0\nc,0\nd,1\n")
         found = audit(pd.read_csv(tmp_path / "labels.csv"), tmp_path / "images", output=tmp_path / "out", minutes=0.001)
         assert len(found.table()) == 4
         assert found.labels.classes[-1] == NO_FINDING

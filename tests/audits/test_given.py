@@ -102,7 +102,7 @@ def test_numbers_and_words_stay_as_they_are(cell: str) -> None:
         ("id,Mass,Effusion\na,1,0\na,0,1\n", "Duplicate id 'a'"),
         ("id,Mass,Effusion\na,,\nb,,\n", "No labels"),
         ("id,labels\na,\nb,\n", "There are no labels"),
-        ("id,Mass,Effusion\na,1,0\nd,0,1\n", "1 of 2 rows have no image in .*: 'd'; or leave them out"),
+        ("id,Mass,Effusion\na,1,0\nd,0,1\n", "1 of 2 rows have no image in .*: 'd'; leave them out"),
         ("id,Mass,Effusion\nx,1,0\nd,0,1\n", "is the folder or the id column wrong"),
         ("id,Mass,Effusion\n../a,1,0\nb,0,1\n", "outside the images folder"),
         ("id,Mass,rank,Effusion\na,1,1,0\nb,0,0,1\n", "column 'rank', which an audit adds"),

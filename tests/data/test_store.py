@@ -490,7 +490,7 @@ def test_a_full_disk_in_the_middle_is_one_line_and_can_go_on(tmp_path: Path, mon
 def test_free_space_is_checked_before_anything_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make_images(tmp_path / "images", 3)
     monkeypatch.setattr(store_module, "read_chunks", None)
-    with pytest.raises(InputError, match=r"Packing needs 300000\.0 GB .* GB are free"):
+    with pytest.raises(InputError, match=r"Packing needs 300,000,000\.0 MB .* MB are free"):
         pack(table, tmp_path / "store", 10_000_000)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from bomd import exchange
 from bomd.errors import InputError
 from bomd.exchange import label_studio
-from bomd.exchange.judgement import Judgement
+from bomd.exchange.judgement import Judgement, image_names
 
 
 def choose(*names: str) -> dict[str, Any]:
@@ -86,8 +87,15 @@ def test_somebody_elses_project(tmp_path: Path) -> None:
 
 
 def test_images_outside_the_root_are_refused(judgement: Judgement, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"is not below .*: /[^:]*\.png\.$"):
+    with pytest.raises(InputError, match=r"\d of \d images are not below .*other, from where images are served"):
         label_studio.write(judgement, tmp_path / "tasks.json", root=tmp_path / "other")
+
+
+def test_images_of_an_audit_from_a_folder_beside_them(judgement: Judgement, tmp_path: Path) -> None:
+    """`bomd audit --images ../photos` keeps paths such as /data/work/../photos/a.png, which are below /data."""
+    roundabout = [str(tmp_path / "work" / ".." / "photos" / f"{name}.png") for name in judgement.given.ids]
+    given = replace(judgement.given, paths=np.asarray(roundabout))
+    assert image_names(given, tmp_path, "")[0] == f"photos/{given.ids[0]}.png"
 
 
 @pytest.mark.parametrize(

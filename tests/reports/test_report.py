@@ -832,6 +832,14 @@ def test_an_audit_by_given_features_says_that_nothing_was_trained(tmp_path: Path
     assert "was trained on" not in page.text
 
 
+def test_a_network_without_pretraining_started_from_random_weights(tmp_path: Path) -> None:
+    run = as_audit(write_run(tmp_path / "runs", truth=False))
+    saved = json.loads((run.directory / "config.json").read_text())
+    saved["config"]["fit"]["weights"] = "none"
+    write_json(run.directory / "config.json", saved)
+    assert "which started from random weights; it saw" in read([run], tmp_path / "report.html").text
+
+
 def test_an_audit_with_nothing_flagged_says_so(tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs", truth=False)
     record = LabelRecord.load(run.directory / "labels.npz")

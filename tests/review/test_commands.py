@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import shlex
 import shutil
 import stat
@@ -46,6 +47,7 @@ def test_decisions_of_two_people_are_written_and_counted(run: Path, tmp_path: Pa
         for name, values in (("Ada", evidence.proposed), ("Grace [b]", evidence.given)):
             journal.submit(Event(name, image, "edit", plain_labels(values[row]))).result(timeout=20)
     journal.close()
+    (run / "model").mkdir()
     said = call("decisions", str(run), "--output", str(tmp_path / "mine.csv"))
     assert f"3 of {len(evidence)} images are reviewed" in said
     assert "Ada: 3 images" in said
@@ -120,6 +122,8 @@ def test_a_review_that_is_stopped_says_what_comes_next(run: Path, monkeypatch: p
         raise KeyboardInterrupt
 
     monkeypatch.setattr("bomd.review.server.serve", interrupted)
+    assert "bomd retrain" not in call("review", str(run)), "where nothing was trained, nothing can be trained again"
+    (run / "model").mkdir()
     said = call("review", str(run)).splitlines()
     assert said[-2] == f"Stopped. Your table as it was decided: {shlex.join(['bomd', 'decisions', str(run)])}"
     assert said[-1] == f"A classifier that learns from it: {shlex.join(['bomd', 'retrain', str(run)])}"
@@ -273,7 +277,7 @@ def test_one_command_from_decisions_to_a_model_with_thresholds(
     (tmp_path / "tiny.toml").write_text(TINY)
     bomd("run", str(tmp_path / "tiny.toml"), "--runs", str(tmp_path / "runs"))
     run = only_run(tmp_path / "runs")
-    with pytest.raises(InputError, match="Nobody has decided anything yet"):
+    with pytest.raises(InputError, match=re.escape(f"yet: start with bomd review {shlex.quote(str(run))} --open")):
         cli_review.retrain(run)
     given = LabelRecord.load(run / "labels.npz").given
     flipped = tuple(int(1 - value) for value in given.values[0])
@@ -303,5 +307,7 @@ def test_nothing_can_be_retrained_where_nothing_was_trained(run: Path) -> None:
     journal.submit(Event("Ada", image, "keep", plain_labels(evidence.given[0]))).result(timeout=20)
     journal.close()
     write_json(run / "config.json", {"format": runs.FORMAT, "config": {"method": "features"}})
+    assert "bomd retrain" not in call("decisions", str(run))  # the next command is one that works
     with pytest.raises(InputError, match="trained nothing"):
         cli_review.retrain(run)
+    assert not (run / "retrained").exists()

@@ -78,9 +78,9 @@ def read_given(
     missing = tuple(ids[row] for row in sorted(first - set(there)))
     if missing and (not skip_missing or not there):
         shown = ", ".join(map(repr, missing[:5])) + (" ..." if len(missing) > 5 else "")
-        remedy = "is the folder or the id column wrong?" if not there else "or leave them out with --skip-missing."
+        remedy = "is the folder or the id column wrong?" if not there else "leave them out with --skip-missing."
         case = layout.images.hint(missing)
-        remedy = f"{case}{', ' + remedy if there else '.'}" if case else remedy
+        remedy = f"{case}{', or ' + remedy if there else '.'}" if case else remedy
         where = f"{len(missing)} of {len(ids)} rows have no image in {layout.images.folder}"
         raise InputError(f"{where}: {shown}; {remedy}")
     found = layout

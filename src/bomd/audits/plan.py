@@ -88,6 +88,8 @@ def plan(
         raise InputError(f"--size is {size}, but images need at least {SMALLEST} and at most {LARGEST_SIZE} pixels.")
     given = read_given(table, images, skip_missing=skip_missing, **layout)
     labels, notes = complete(with_kind(given.labels, per_image, given.name))
+    if probabilities is None and not ((labels.values >= 0.5).any(axis=0) & (labels.values < 0.5).any(axis=0)).any():
+        raise InputError(f"{given.name}: no class has both 1 and 0, to be compared; a blank means unknown, 0 absent.")
     people, least = len(np.unique(labels.groups)), 2 if at_most_one(features, probabilities, backbone) else FEWEST
     if people < least:
         raise InputError(f"{given.name} shows {people} patients: others judge each of them, so {least} are needed.")

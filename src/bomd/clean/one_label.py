@@ -41,7 +41,8 @@ def judge_single(scores: NDArray[Any], labels: LabelTable) -> tuple[Posterior, R
     rates, reasons, told = _rates(found, share), explain(found, labels.classes), found.told(scores)
     if told < TOLD:
         rates = replace(rates, gain=0.0)
-        reasons = [f"Every image has one label; evidence tells {told:.0%} of its class, too little to move any."]
+        little = "too little to move any; believe the order more than the probabilities"
+        reasons = [f"Every image has one label; evidence tells {told:.0%} of its class, {little}."]
     return posterior, rates, softmax(scores, axis=1), reasons
 
 

@@ -132,4 +132,5 @@ def audit(
     say(f"Labels: {place / 'labels_clean.csv'}")
     say(f"Doubtful labels one by one: {place / 'doubtful_labels.csv'}")
     say(f"Report: {place / 'report.html'}")
-    say(f"Next, let a person decide: {typed('review', place, '--open')}")
+    if found.record.flagged.any() or found.record.changes:
+        say(f"Next, let a person decide: {typed('review', place, '--open')}")

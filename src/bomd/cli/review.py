@@ -55,7 +55,8 @@ def review(
                     server.serve(pages, token, listener)
             except KeyboardInterrupt:  # as it is meant to end
                 print(f"Stopped. Your table as it was decided: {typed('decisions', given)}")
-                print(f"A classifier that learns from it: {typed('retrain', given)}")
+                if (run / "model").is_dir():  # where features judge, none was trained and none can be again
+                    print(f"A classifier that learns from it: {typed('retrain', given)}")
             finally:
                 journal.close()
 
@@ -101,7 +102,7 @@ def decisions(
         from bomd.review.change_log import write_log
 
         entries, page = write_log(run, reviewed, log)
-        written.append(f"Change log: {log}, {len(entries)} lines; to sign: {page}")
+        written.append(f"Change log: {log}, {len(entries)} line{'s' * (len(entries) != 1)}; to sign: {page}")
     found = agreement(reviewed.standing, reviewed.labels.classes)
     judged = int((reviewed.reviewers > 0).sum())
     print(f"{judged} of {len(reviewed.labels)} images are reviewed; {reviewed.split.sum()} labels are unresolved.")
@@ -112,10 +113,10 @@ def decisions(
         value = "not defined, since all judgements are the same" if kappa is None else f"{kappa:.2f}"
         print(f"{found['measure']}'s kappa over {_images(found['shared'])} that several people judged: {value}")
     say("\n".join(written))
-    if judged:
-        say(f"Next, a classifier that learns from it: {typed('retrain', given)}")
-    else:
+    if not judged:
         say(f"Nobody has decided anything yet: {typed('review', given, '--open')}")
+    elif (run / "model").is_dir():
+        say(f"Next, a classifier that learns from it: {typed('retrain', given)}")
 
 
 def retrain(

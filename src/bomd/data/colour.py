@@ -81,7 +81,7 @@ def keeping(mode: Mode, train: LabelTable, tests: Mapping[str, LabelTable] | Non
                     'to "grey" to convert it, or to "colour" to keep it.'
                 )
         return Keeping(False)
-    reason = f'such as {found.name}; images.mode = "grey" converts it' if found is not None else "as images.mode says"
+    reason = "as the mode says" if found is None else f"such as {found.name}; the mode grey converts all"
     grey = [name for name, other in others.items() if other is None]
     shown = [f"Test set {name!r} is in grey: it is shown as three equal channels." for name in grey]
     return Keeping(True, notes=(f"Images are kept in colour, {reason}.", *shown))

@@ -43,8 +43,8 @@ class Part:
         taken = self.path.stat().st_blocks * 512 if self.path.exists() else 0
         free = shutil.disk_usage(self.directory).free
         if length - taken > free:
-            need = f"{(length - taken) / 1e9:.1f} GB"
-            raise InputError(f"Packing needs {need} in {self.directory}, where {free / 1e9:.1f} GB are free.")
+            need = f"{(length - taken) / 1e6:,.1f} MB"
+            raise InputError(f"Packing needs {need} in {self.directory}, where {free / 1e6:,.1f} MB are free.")
         with writing(self.path):
             self.path.touch()
             os.truncate(self.path, length)

@@ -26,8 +26,7 @@ def write(judgement: Judgement, path: Path) -> None:
     given = judgement.given
     if given.paths is None:
         raise InputError("An image folder needs files, and these images have none; write Parquet.")
-    files = [Path(str(image)).resolve() for image in given.paths]
-    names = names_below(path.parent.resolve(), files, f"so put {path.name} in the folder above them")
+    names = names_below(path.parent, given.paths, f"so put {path.name} in the folder above them")
     if path.suffix.lower() == ".csv":
         frame = table.to_frame(judgement)
         frame.insert(0, "file_name", names)

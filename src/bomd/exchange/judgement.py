@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -231,11 +232,11 @@ def image_names(given: LabelTable, root: Path | None, purpose: str) -> list[str]
 
 def names_below(root: Path, paths: Iterable[Any], purpose: str) -> list[str]:
     """Files as they are called from a folder; the purpose says in an error what the folder is there for."""
-    files, folder = [Path(str(path)).absolute() for path in paths], root.absolute()
-    for file in files:
-        if not file.is_relative_to(folder):
-            raise InputError(f"An image is not below {root}, {purpose}: {file}.")
-    return [file.relative_to(folder).as_posix() for file in files]
+    names = [Path(os.path.relpath(str(path), root)).as_posix() for path in paths]  # /here/../photos/a.png is understood
+    outside = sum(name.startswith("../") for name in names)
+    if outside:
+        raise InputError(f"{outside} of {len(names)} images are not below {root}, {purpose}.")
+    return names
 
 
 def _by_name(values: Sequence[Any] | np.ndarray[Any, Any], classes: Sequence[str]) -> dict[str, float | None]:

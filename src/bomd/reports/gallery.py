@@ -21,7 +21,7 @@ from bomd.tables import NO_FINDING
 SHOWN_CLASSES, SHOWN_NEIGHBOURS = 7, 5
 NOTICEABLE = 0.1  # a probability of being wrong below this is not worth a line
 KINDS = {
-    "most suspect": "The beginning of the order of review. These flatter the method: look at the random ones too.",
+    "most suspect": "The beginning of the order of review, where a flag is worth most.",
     "random": "Drawn at random from all other flagged images: what a flag is worth on average.",
 }
 

@@ -11,7 +11,7 @@ import hashlib
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,14 @@ def opened(run: Path, address: str) -> Iterator[Path]:
         _write(run, "")
 
 
+def rendered(template: Path, filters: Mapping[str, Any] | None = None, /, **values: Any) -> str:
+    """A page from its template; names, ids and settings are anybody's text, and become no markup."""
+    folder = FileSystemLoader(template.parent)
+    whole = Environment(loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    whole.filters |= filters or {}
+    return whole.get_template(template.name).render(**values)
+
+
 def script(name: str) -> dict[str, Any]:
     """A script of the templates' folder and its hash, by which alone a page lets it run."""
     text = (TEMPLATES / name).read_text(encoding="utf-8")
@@ -58,16 +66,9 @@ def script(name: str) -> dict[str, Any]:
     return {"text": Markup(text), "hash": f"sha256-{digest}"}  # noqa: S704 - our own file
 
 
-def templates(root: Path) -> Environment:
-    """The pages of a folder to fill in; ids, names, classes and settings are anybody's text, and are escaped."""
-    return Environment(
-        loader=FileSystemLoader(root), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-
-
 def _write(run: Path, address: str) -> None:
     """Put the page in its place at once, readable by its owner alone; a link there is replaced, not followed."""
-    text = templates(TEMPLATES).get_template("gate.html.j2").render(address=address, script=script("gate.js"))
+    text = rendered(TEMPLATES / "gate.html.j2", address=address, script=script("gate.js"))
     handle, name = tempfile.mkstemp(dir=run, prefix=f".{PAGE}.", suffix=".part")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:

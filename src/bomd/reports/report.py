@@ -191,9 +191,8 @@ def _versions(page: Values, galleries: Callable[[int], list[Values]], count: int
 
 
 def _render(page: Values) -> str:
-    environment = gate.templates(gate.TEMPLATES)
-    environment.filters |= {"show": show, "gap": show_gap, "duration": show_seconds, "test": test_head}
-    return environment.get_template("report.html.j2").render(**page)
+    filters = {"show": show, "gap": show_gap, "duration": show_seconds, "test": test_head}
+    return gate.rendered(gate.TEMPLATES / "report.html.j2", filters, **page)
 
 
 def _detailed(grids: Sequence[Judged], parts: Parts) -> list[_Part]:

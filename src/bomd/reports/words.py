@@ -208,7 +208,7 @@ def _questioned(found: dict[str, Any], by: str) -> Point | None:
         return None
     total = found["removed"] + found["added"]
     if not total:
-        return _point(f"{by}No other labels are proposed.", "No label is doubtful enough.")
+        return _point(f"{by}No other labels are proposed.", "No label of a class that was learnt is doubtful enough.")
     if found["one_label"]:
         ways = f"Away from: {_by_class(found, 'removed', 'positives')}. To: {_by_class(found, 'added', 'negatives')}."
         return _point(f"{by}{found['removed']:,} of {found['images']:,} labels are proposed to move.", ways)
@@ -248,7 +248,7 @@ def _trained(group: Group, by: str) -> Point:
         what = kinds.get(config.method, "Features that were given")
         return _point(f"{by}No network was trained.", f"{what} judge the labels of the {images}. {held}")
     network = f"The network is {backbone}" if backbone else ""
-    network += f", which started from {weights} weights" if network and weights else ""
+    network += f", which started from {weights.replace('none', 'random')} weights" if network and weights else ""
     network += f"; it saw images of {size} × {size} pixels" if network and size else ""
     lead = f"{by}{config.method} was trained on all {images} and the labels that it judges."
     if config.method == "bomd-plus":

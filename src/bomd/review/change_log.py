@@ -20,7 +20,7 @@ from bomd.data.cells import csv_text
 from bomd.errors import InputError
 from bomd.experiments.records import LabelRecord, load_record, patients_of
 from bomd.files import checksum, is_stream, read_json, write_text
-from bomd.reports import gate
+from bomd.reports.gate import rendered
 from bomd.review.decisions import JUDGEMENTS
 from bomd.review.evidence import hard, votes_of
 from bomd.review.export import Reviewed, label_cells
@@ -95,9 +95,9 @@ def write_log(run: Path, reviewed: Reviewed, file: Path) -> tuple[list[Entry], P
         name: [event.time for event in events.values() if event.action in JUDGEMENTS]
         for name, events in sorted(reviewed.standing.items())
     }
-    environment = gate.templates(PAGES)
-    environment.filters["thousands"] = "{:,}".format
-    text = environment.get_template("changes.html.j2").render(
+    text = rendered(
+        PAGES / "changes.html.j2",
+        {"thousands": "{:,}".format},
         run="/".join(run.resolve().parts[-3:]),
         identity=identity(run),
         written=datetime.now(UTC).isoformat(timespec="seconds"),

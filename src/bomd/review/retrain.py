@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,12 +51,12 @@ def retrain(place: Path, output: Path | None = None, held_out: float | None = No
         raise InputError(f"--held-out is {held_out:g}, but must lie between 0 and 1.")
     decided = read_reviewed(run).labels.confirmed
     if decided is None or not decided.any():
-        raise InputError(f"Nobody has decided anything yet: start with `bomd review {place}`.")
+        raise InputError(f"Nobody has decided anything yet: start with bomd review {shlex.quote(str(place))} --open")
+    config = _config_of(run)
     folder.mkdir(parents=True, exist_ok=True)
     reviewed, table = write_reviewed(run, folder / "reviewed.csv")
     labels, decided = reviewed.labels, reviewed.labels.confirmed
     assert decided is not None
-    config = _config_of(run)
     share = held_out or config.validation or HELD_OUT
     config = replace(config, name=f"{config.name}-{FOLDER}", validation=share)
     config = _with_fewer_neighbours(config, int((1 - share) * len(reviewed.labels)) - 1)

@@ -29,7 +29,7 @@ from starlette.types import ASGIApp
 from bomd.audits import kept
 from bomd.data.datasets.corrected import details_beside
 from bomd.errors import InputError
-from bomd.reports import gate
+from bomd.reports.gate import rendered
 from bomd.review.agreement import agreement
 from bomd.review.connections import HastyProtocol
 from bomd.review.decisions import JUDGEMENTS, Event, Journal
@@ -62,9 +62,8 @@ class Pages:
         self._lessons: dict[Desk, asyncio.Task[None]] = {}
         self._one_lesson = asyncio.Lock()
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        templates = gate.templates(PAGES)
         facts = {"run": "/".join(evidence.directory.resolve().parts[-3:]), "reviewer": reviewer or ""}
-        self._html = {name: templates.get_template(f"{name}.html").render(facts) for name in ("review", "agreement")}
+        self._html = {name: rendered(PAGES / f"{name}.html", **facts) for name in ("review", "agreement")}
         self._static = {file.name: file.read_bytes() for file in PAGES.iterdir() if file.suffix in TYPES}
 
     def routes(self) -> list[Route]:

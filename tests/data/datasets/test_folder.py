@@ -208,6 +208,9 @@ BAD_TABLES = {
     "uncertain": ("id,A\na,1\nb,-1\nc,0\n", "'-1' .*if -1 means uncertain"),
     "infinite": ("id,A\na,1\nb,inf\nc,0\n", r"outside \[0, 1\]"),
     "a word": ("id,A\na,1\nb,maybe\nc,0\n", "'maybe' .* line 3 .*is not a number"),
+    "decimal comma": ("id;A\na;0,9\nb;1\nc;0\n", r"'0,9' .* line 2 .*is not a number \(0\.5, not 0,5\)"),
+    "decimal commas": ("id;A\na;0,9\nb;0,1\nc;0,2\n", r"No labels in .*holds 0 to 1 \(0\.5, not 0,5\)"),
+    "lists of Python": ("id,labels\na,['A']\nb,\"['A', 'B']\"\nc,\n", r"Cells such as \['A'\] .*write A\|B instead"),
     "no image": ("id,A\na,1\nzz,0\n", "1 of 2 ids .*have no image in .*'zz'"),
     "climbing": ("id,A\na,1\n../images/b.png,0\n", "outside the images folder"),
     "elsewhere": ("id,A\na,1\n/etc/b.png,0\n", "'/etc/b.png' lies outside"),
@@ -223,6 +226,18 @@ def test_bad_tables_get_one_line(tmp_path: Path, case: str) -> None:
     with pytest.raises(InputError, match=message) as error:
         folder.read(make(tmp_path, text))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        (("X|Y", "X", "Y"), "2 classes, listed in labels with | between: X, Y"),
+        (("X",) * 3, "1 class, listed in labels: X"),
+    ],
+)
+def test_a_sign_between_classes_is_named_where_there_is_one(tmp_path: Path, cells: tuple[str, ...], words: str) -> None:
+    text = "id,labels\n" + "".join(map("{},{}\n".format, "abc", cells))
+    assert words in folder.describe(make(tmp_path, text)).summary()
 
 
 def test_many_ids_without_image_are_counted(tmp_path: Path) -> None:

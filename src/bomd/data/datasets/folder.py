@@ -89,12 +89,13 @@ class Layout:
         patient = self.patient_column or "not given, so every image is its own"
         split = self.split_column or "not given, so drawn by patient when asked for"
         form = "one column each" if self.label_column is None else f"listed in {self.label_column}"
-        between = f" with {self.delimiter} between" if self.delimiter else ""
+        many = self.label_column and self.frame[self.label_column].str.contains(str(self.delimiter), regex=False).any()
+        between = f" with {self.delimiter} between" if many else ""
         lines = [
             f"labels: {len(self.frame)} rows of {self.file}{guess_in_words(self.file)}",
             f"images: {len(self.images.paths)} files in {self.images.folder}",
             f"id: {self.id_column}; patient: {patient}; split: {split}",
-            f"{len(self.classes)} classes, {form}{between}: {', '.join(self.classes)}",
+            f"{len(self.classes)} class{'es' * (len(self.classes) > 1)}, {form}{between}: {', '.join(self.classes)}",
         ]
         others = [name for name in self.images.others if Path(name).absolute() != self.file.absolute()]
         lines += [told(others)] if others else []
@@ -214,7 +215,7 @@ def understand(frame: pd.DataFrame, file: Path, index: ImageIndex, columns: Colu
         free += [f"class {name}" for name in known if name not in chosen]
     else:
         if not known and not classes:
-            problem = f"none of its columns ({', '.join(names)}) is called labels, lists names (A|B) or holds 0 and 1"
+            problem = f"no column of {', '.join(names)} is called labels, lists A|B or holds 0 to 1 (0.5, not 0,5)"
             raise InputError(f"No labels in {file}: {problem}; {_pass('label_column', 'NAME')}, or {CLASSES}.")
         own = _choose_classes(classes or known, names, str(file))
         chosen, delimiter = tuple(map(_canonical, own)), None
@@ -294,6 +295,8 @@ def _listed_classes(column: pd.Series[str], file: Path, delimiter: str | None) -
     listed.sort(key=lambda name: name == NO_FINDING)
     if not listed:
         raise InputError(f"There are no labels: {where} is blank in every row.")
+    if all(re.fullmatch(r"\[.*]|", cell.strip()) for cell in cells):
+        raise InputError(f"Cells such as {cells[0][:80]} in {where} are lists of a program: write A|B instead.")
     if len(listed) > _MOST_CLASSES:
         raise InputError(f"{len(listed)} different labels in {where}; {_pass('label_column', 'NAME')}.")
     return listed, delimiter
@@ -330,7 +333,7 @@ def _numbers(layout: Layout, column: str) -> Floats:
     wrong = no_number | (numbers < 0) | (numbers > 1)
     if wrong.any():
         row = int(np.argmax(wrong))
-        problem = "is not a number" if no_number[row] else "is outside [0, 1]"
+        problem = "is not a number (0.5, not 0,5)" if no_number[row] else "is outside [0, 1]"
         hint = f"if {column!r} is not a class, {CLASSES}"
         if numbers[row] == -1:
             hint = "if -1 means uncertain, replace it by 0, 1, a probability or a blank"
