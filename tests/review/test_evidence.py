@@ -16,6 +16,7 @@ from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.experiments.records import LabelRecord
 from bomd.files import write_json
+from bomd.progress import shown
 from bomd.review.evidence import UNKNOWN, only_run, open_evidence, png, tint
 from bomd.review.export import as_details, as_table, read_reviewed
 from bomd.review.pictures import Pictures
@@ -196,7 +197,7 @@ def test_a_damaged_place_of_images_is_refused(run: Path, store: object) -> None:
         open_evidence(run)
 
 
-def test_a_folder_with_one_run_stands_for_it(tmp_path: Path) -> None:
+def test_a_folder_with_one_run_stands_for_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("one", "two"):
         (tmp_path / "runs" / name).mkdir(parents=True)
     first = four(tmp_path / "runs" / "one")
@@ -208,6 +209,15 @@ def test_a_folder_with_one_run_stands_for_it(tmp_path: Path) -> None:
     # An audit that was repeated with other options names the run of the last; it cannot lead elsewhere.
     write_json(tmp_path / "audit.json", {"run": "runs/two"})
     assert only_run(tmp_path) == tmp_path / "runs" / "two"
+    # Where people had decided on the one before, their work is not lost from sight.
+    (first / "review.sqlite").touch()
+    with shown():
+        assert only_run(tmp_path) == tmp_path / "runs" / "two"
+    assert f"which stays in {first}: " in "".join(capsys.readouterr())
+    (tmp_path / "runs" / "two" / "review.sqlite").touch()
+    with shown():
+        only_run(tmp_path)
+    assert "earlier" not in "".join(capsys.readouterr())
     write_json(tmp_path / "runs" / "audit.json", {"run": "../runs/../../outside"})
     four(tmp_path.parent / "outside")
     with pytest.raises(InputError, match="2 runs are in"):

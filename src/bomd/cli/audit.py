@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bomd.cli import options
-from bomd.cli.options import ImageMode, Mode, say, setting, typed
+from bomd.cli.options import ImageMode, Mode, flag, say, setting, typed
 from bomd.errors import InputError
 
 SHOWN = 10  # most suspect images in the closing summary
@@ -71,12 +71,10 @@ def audit(
             "generated X-rays first; self learns your images without their labels; a model folder."
         ),
     ] = None,
-    plan_only: Annotated[bool, typer.Option("--plan", help="Say what would be done and how long, and stop.")] = False,
-    skip_missing: Annotated[
-        bool, typer.Option("--skip-missing", help="Leave out rows whose image is not there.")
-    ] = False,
+    plan_only: Annotated[bool, flag("--plan", "Say what would be done and how long, and stop.")] = False,
+    skip_missing: Annotated[bool, flag("--skip-missing", "Leave out rows whose image is not there.")] = False,
     drop_duplicates: Annotated[
-        bool, typer.Option("--drop-duplicates", help="Keep the first row of an id that occurs again.")
+        bool, flag("--drop-duplicates", "Keep the first row of an id that occurs again.")
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn at random.")] = 0,
     overrides: Annotated[

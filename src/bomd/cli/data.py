@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from bomd.cli.options import ImageMode, Mode, output, setting, typed
+from bomd.cli.options import ImageMode, Mode, flag, output, setting, typed
 from bomd.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def verify(
     name: Name,
     root: DataRoot = None,
     options: ReaderOptions = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Decode every image and look for copies.")] = False,
+    deep: Annotated[bool, flag("--deep", "Decode every image and look for copies.")] = False,
 ) -> None:
     """Check a dataset before time is spent on it; the exit code is 1 if something is wrong.
 
@@ -74,15 +74,13 @@ def prepare(
     root: DataRoot = None,
     place: Annotated[Path, output("Where packed images are kept.", "DIR")] = Path("runs/stages"),
     options: ReaderOptions = None,
-    skip_broken: Annotated[
-        bool, typer.Option("--skip-broken", help="Leave out and list images that cannot be read.")
-    ] = False,
+    skip_broken: Annotated[bool, flag("--skip-broken", "Leave out and list images that cannot be read.")] = False,
     mode: ImageMode = Mode.auto,
     shard: Annotated[
         str | None,
         typer.Option(metavar="NUMBER/COUNT", help="Pack this share alone, such as 3/16; others may run meanwhile."),
     ] = None,
-    join: Annotated[bool, typer.Option("--join", help="Make one store of all shards, after checking them.")] = False,
+    join: Annotated[bool, flag("--join", "Make one store of all shards, after checking them.")] = False,
 ) -> None:
     """Decode the images of a dataset once and pack them at a size, all splits or the one that is set.
 

@@ -26,6 +26,11 @@ def setting(what: str) -> Any:
     return typer.Option("--set", metavar="KEY=VALUE", help=what)
 
 
+def flag(name: str, what: str) -> Any:
+    """An option that is there or not."""
+    return typer.Option(name, help=what)
+
+
 def output(what: str, metavar: str | None = None) -> Any:
     """The option --output of a command."""
     return typer.Option("--output", "-o", metavar=metavar, help=what)

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from bomd.cli.options import flag
 from bomd.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,9 +67,7 @@ def predict(
     finding: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this finding, also for heat maps (repeatable).")
     ] = None,
-    grey: Annotated[
-        bool, typer.Option("--grey", help="Convert images in colour for a model that learnt from grey ones.")
-    ] = False,
+    grey: Annotated[bool, flag("--grey", "Convert images in colour for a model that learnt from grey ones.")] = False,
 ) -> None:
     """Probabilities of every finding for new images. For research; not a medical device.
 

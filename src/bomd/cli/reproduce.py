@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from bomd.cli.options import Jobs, Seeds, setting
+from bomd.cli.options import Jobs, Seeds, flag, setting
 from bomd.errors import InputError
 
 CHECKOUTS = (Path(__file__).parents[3], Path())  # around this file, or where the command is given
@@ -31,15 +31,9 @@ def reproduce(
     overrides: Annotated[
         list[str] | None, setting("Override a setting of all runs, such as --set train.root=DIR.")
     ] = None,
-    planning: Annotated[
-        bool, typer.Option("--plan", help="Show which runs are missing and what they would cost.")
-    ] = False,
-    show: Annotated[
-        bool, typer.Option("--list", help="Show every table and figure; with --plan, how much is recorded.")
-    ] = False,
-    from_records: Annotated[
-        bool, typer.Option("--from-records", help="Run nothing: make what can be made of the records.")
-    ] = False,
+    planning: Annotated[bool, flag("--plan", "Show which runs are missing and what they would cost.")] = False,
+    show: Annotated[bool, flag("--list", "Show every table and figure; with --plan, how much is recorded.")] = False,
+    from_records: Annotated[bool, flag("--from-records", "Run nothing: make what can be made of the records.")] = False,
 ) -> None:
     """Make a table or figure of the paper anew: do the runs that are missing, then write it.
 

@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 
 from bomd.cli import options
-from bomd.cli.options import RunDirectory, say, typed
+from bomd.cli.options import RunDirectory, flag, say, typed
 
 
 def review(
     run: RunDirectory,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0 takes a free one.")] = 0,
     reviewer: Annotated[str | None, typer.Option(metavar="NAME", help="Your name; else the page asks for it.")] = None,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    open_page: Annotated[bool, flag("--open", "Open the page in a browser.")] = False,
     originals: Annotated[
         bool | None,
         typer.Option(

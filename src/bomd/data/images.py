@@ -32,6 +32,7 @@ from PIL.TiffImagePlugin import BITSPERSAMPLE, PHOTOMETRIC_INTERPRETATION, SAMPL
 
 from bomd.data.image_files import DICOM_SUFFIXES, KINDS
 from bomd.errors import InputError
+from bomd.files import reading
 from bomd.threads import cores as cores
 
 Pixels = NDArray[np.uint8]
@@ -85,22 +86,17 @@ def read_image(path: Path, *, colour: bool = False) -> Pixels:
     """
     path = Path(path)
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):  # reading a pipe waits for ever, and some devices never end
-            raise InputError(f"Cannot read image {path}: it is not a file.")
-        if found.st_size > LARGEST_FILE:
-            raise InputError(f"Image {path} has {found.st_size:,} bytes, over {LARGEST_FILE:,}.")
-        content = path.read_bytes()
-    except FileNotFoundError as error:
-        raise InputError(f"No image {path}.") from error
+        with reading(f"image {str(path)[:200]!r}", ValueError):  # a name with a NUL in it is a ValueError
+            if not path.exists():
+                raise InputError(f"No image {path}.")
+            found = path.stat()
+            if not stat.S_ISREG(found.st_mode):  # reading a pipe waits for ever, and some devices never end
+                raise InputError(f"Cannot read image {path}: it is not a file.")
+            if found.st_size > LARGEST_FILE:
+                raise InputError(f"Image {path} has {found.st_size:,} bytes, over {LARGEST_FILE:,}.")
+            content = path.read_bytes()
     except MemoryError as error:
         raise InputError(f"Image {path} takes more memory than there is.") from error
-    except InputError:
-        raise
-    except (OSError, ValueError) as error:  # a name with a NUL in it is a ValueError
-        raise InputError(
-            f"Cannot read image {str(path)[:200]!r}: {getattr(error, 'strerror', None) or error}."
-        ) from error
     if not content:
         raise InputError(f"Image {path} is an empty file.")
     if path.suffix.lower() in DICOM_SUFFIXES or content[128:132] == b"DICM":

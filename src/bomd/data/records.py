@@ -21,6 +21,7 @@ from pandas.api.types import union_categoricals
 
 from bomd.data.cells import csv_line, harmless
 from bomd.errors import InputError
+from bomd.files import reading
 
 UTF_8 = "utf-8-sig"
 LONGEST = 1 << 24  # signs of a cell; more than that is the rest of a file after a stray quotation mark
@@ -156,7 +157,7 @@ def read_separated(
 
     before = csv.field_size_limit(LONGEST)
     try:
-        with io.TextIOWrapper(opened(file), encoding=encoding, newline="") as stream:
+        with reading(file, EOFError, zlib.error), io.TextIOWrapper(opened(file), encoding, newline="") as stream:
             rows: Iterator[Sequence[str]] = records(stream)
             header = next(rows, None)
             if header is None:
@@ -171,8 +172,6 @@ def read_separated(
         raise InputError(f"Cannot read {file}: {problem}.") from error
     except UnicodeError as error:
         raise InputError(f"{file} is no text in {encoding.removesuffix('-sig').upper()}: {SAVE}.") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"Cannot read {file}: {getattr(error, 'strerror', None) or 'it is damaged'}.") from error
     finally:
         csv.field_size_limit(before)
     if not verbatim:

@@ -14,6 +14,7 @@ from bomd.errors import InputError
 from bomd.exchange import cleanlab, cvat, fiftyone, hugging_face, image_folder, label_studio, table, torchxrayvision
 from bomd.exchange.documents import short
 from bomd.exchange.judgement import Judgement, read_run
+from bomd.files import reading
 from bomd.typed import arguments, nearest
 
 
@@ -82,11 +83,9 @@ def write(judgement: Judgement, target: Path, form: str | None = None, **options
 
 
 def _form(name: str | None, place: Path, purpose: str) -> Exchange:
-    try:
+    with reading(short(str(place))):  # a name may be longer than any file's
         if purpose == "read" and not place.exists():
             raise InputError(f"No file or folder {place}.")
-    except OSError as error:  # a name longer than any file's
-        raise InputError(f"Cannot look for {short(str(place))}: {error.strerror}.") from error
     if name is None and place.is_dir():
         theirs = fiftyone.is_export(place) if purpose == "read" else not (place / "labels.npz").exists()
         name = "fiftyone" if theirs else "run"

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bomd.errors import InputError
 from bomd.experiments.recorded import Record
 from bomd.experiments.records import Examples, LabelRecord
+from bomd.files import reading
 from bomd.reports import figures
 from bomd.reports.figures import thumbnail
 from bomd.tables import NO_FINDING
@@ -138,10 +139,8 @@ def questions(record: LabelRecord) -> dict[str, Any]:
 def course(run: Path) -> Iterator[tuple[tuple[str, str], list[int], list[float]]]:
     """Epochs and values of every stage and number of training that was measured more than never."""
     path = run / "metrics.jsonl"
-    try:
+    with reading(path, ValueError):
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
-    except (OSError, ValueError) as error:
-        raise InputError(f"Cannot read {path}: {error}.") from error
     stages = dict.fromkeys(str(line["stage"]) for line in lines)
     for stage, key in [(stage, key) for stage in stages for key in ("loss", "validation")]:
         passes: list[tuple[list[int], list[float]]] = []

@@ -17,6 +17,8 @@ from bomd.data.images import Pixels
 from bomd.data.store import Store
 from bomd.errors import InputError
 from bomd.experiments.records import LabelRecord, load_record, patients_of, store_of
+from bomd.progress import say
+from bomd.review.decisions import FILE
 from bomd.runs import run_of_audit
 from bomd.tables import LabelTable, Text
 
@@ -121,6 +123,9 @@ def only_run(place: Path) -> Path:
         return place
     run = run_of_audit(place)
     if run is not None and (run / "labels.npz").is_file():
+        earlier = sorted(file.parent for file in place.glob(f"**/{FILE}"))
+        if earlier and run not in earlier:
+            say(f"People decided on an earlier audit, which stays in {earlier[-1]}: name that folder to use it.")
         return run
     found = sorted(file.parent for file in place.glob("**/labels.npz") if (file.parent / "result.json").exists())
     if len(found) > 1:

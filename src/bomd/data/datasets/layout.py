@@ -18,6 +18,7 @@ from bomd.data.image_files import IMAGE_SUFFIXES
 from bomd.data.label_files import encoding_of
 from bomd.data.records import opened, read_separated
 from bomd.errors import InputError
+from bomd.files import reading
 from bomd.progress import say
 from bomd.tables import LabelTable, Text
 from bomd.typed import convert
@@ -40,10 +41,8 @@ def check_folder(root: Path) -> Path:
 
 def seen_from(root: Path, path: Path) -> Path:
     """The path under the root if it exists there, else as it is."""
-    try:
+    with reading(repr(str(path)[:80])):  # a name may be longer than any file's
         return root / path if (root / path).exists() else Path(path)
-    except OSError as error:  # a name longer than any file's
-        raise InputError(f"Cannot look for {str(path)[:80]!r}: {error.strerror}.") from error
 
 
 def find_file(folders: Sequence[Path], names: Sequence[str], remedy: str) -> Path:
