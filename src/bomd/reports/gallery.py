@@ -160,7 +160,7 @@ def _clean(record: LabelRecord) -> NDArray[np.float32]:
 
 def card_of(record: LabelRecord, row: int, pictures: dict[int, NDArray[np.uint8]]) -> dict[str, Any]:
     truth = bool(known_truth(record)[row])
-    opinion, flagged = record.opinion, record.flagged
+    opinion = record.opinion
     given, clean, wrong = record.given.values[row], _clean(record)[row], opinion.wrong[row]
     removed, added = record.removed[row], record.added[row]
     chances = np.nan_to_num(wrong)
@@ -181,8 +181,8 @@ def card_of(record: LabelRecord, row: int, pictures: dict[int, NDArray[np.uint8]
     return {
         "id": str(record.given.ids[row]),
         "image": thumbnail(pictures[row]) if row in pictures else None,
-        "place": int((opinion.rank[flagged] <= opinion.rank[row]).sum()),
-        "of": int(flagged.sum()),
+        "place": int(opinion.rank[row]),
+        "of": len(record.given),
         "expected": float(opinion.expected[row]),
         "doubt": float(chances.max(initial=0)),
         "columns": {"added": np.flatnonzero(added).tolist(), "removed": np.flatnonzero(removed).tolist()},
