@@ -352,6 +352,7 @@ FINDING = """## Finding wrong labels
 
 Every rule sees the same labels and the same out-of-fold scores; the last two look at no image. AP is average precision;
 *wrong in first n* counts images with a wrong label among the n that a rule would show first. Means over five seeds.
+Scores of generated X-rays are of the same runs on a CPU.
 """
 PROPOSALS = """## Proposals
 
