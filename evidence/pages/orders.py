@@ -43,13 +43,13 @@ a fifth of the wrong images in the first 200 was lost that way, and two fifths u
 labels clearly better, and the chosen order is hedged, though unhedged it wins here. Report mining in a fifth of the
 *images*, judged in the same way, is found as well as by cleanlab and no better.
 
-</details>
-
 All patients of the seeds that choose had been looked at before half of them was set apart; that half alone gives the
 same choice. The .02 nats stood at .025 until the five seeds below had been looked at, one of which just missed it and
 stayed where it was before. On the other half of the patients, with report mining in 20 %:
 """
 FRESHLY = """\
+</details>
+
 Five more seeds, of *sparse* two, were drawn when nothing was to be chosen any more. They were trained on a CPU and are
 judged on all patients:
 """

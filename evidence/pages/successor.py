@@ -105,7 +105,7 @@ def page() -> str:
         proposal_table(rows),
         RELIABILITY,
         trials(),
-        second_opinions(),
+        f'<details markdown="1"><summary>Once or twice, long or short</summary>\n\n{second_opinions()}\n</details>\n',
         LIMITS.format(second=" and ".join(second)),
     ]
     return "\n".join(parts)
@@ -374,8 +374,7 @@ nothing. In the third, numbers are epochs of the judging pairs as shares of the 
 together with the pair, that leaves out what it finds hard itself, or that learns mixtures won nothing
 on both sets, and descriptors judge no better than a plain classifier of the same cost.
 """
-SECOND = """### Once or twice, long or short
-
+SECOND = """\
 Two seeds each, as in the third trial. *effort* and *second* are epochs of the first and second pair as shares of the
 classifier's. Where nothing else is said: folds 2, effort 1, second 0 (nobody is asked again), soften true. Not to
 soften under report mining won on phantoms.
