@@ -15,6 +15,7 @@ import pytest
 from evidence.pages import site as hook
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install -e .[dev]")
+WebDriverWait = pytest.importorskip("selenium.webdriver.support.wait").WebDriverWait
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
     pytest.mark.slow,
@@ -62,6 +63,8 @@ def show(browser: Any, address: str, width: int, scheme: str) -> None:
     features = [{"name": name, "value": value} for name, value in wishes.items()]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     browser.get(address)
+    loaded = "return location.href.startsWith(arguments[0]) && document.readyState == 'complete' && !!document.body"
+    WebDriverWait(browser, 60).until(lambda driver: driver.execute_script(loaded, address))  # a busy machine lags
 
 
 @pytest.mark.parametrize(("scheme", "pages"), [("light", PAGES), ("dark", OF_EACH_KIND)], ids=["light", "dark"])
