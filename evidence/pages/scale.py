@@ -76,7 +76,8 @@ The exponent is the slope of a line through all sizes in a plot of logarithms: 1
 2 to its square. What a step takes before it sees any image makes it look smaller than it is for few images, so that the
 last doubling stands beside it. Memory is what the system cannot drop, of all processes of a step together: what is
 imported takes most of it here. Where the largest set is small, blocks of the search and processes that decode are still
-filling up, so that memory for each image is not to be multiplied by a million."""
+filling up, so that memory for each image is not to be multiplied by a million. The search for the nearest
+images grows with the square: of 64,000 images it is three quarters of training on a CPU, of 4,000 a twelfth."""
 
 PLAN = """## The plan for a million
 
