@@ -50,8 +50,7 @@ stayed where it was before. On the other half of the patients, with report minin
 FRESHLY = """\
 </details>
 
-Five more seeds, of *sparse* two, were drawn when nothing was to be chosen any more. They were trained on a CPU and are
-judged on all patients:
+More seeds were drawn when nothing was to be chosen any more. They were trained on a CPU and are judged on all patients:
 """
 EARLIER = "Under {noises} the order of bomd-plus is that of an earlier version.\n"
 

@@ -77,7 +77,7 @@ The exponent is the slope of a line through all sizes in a plot of logarithms: 1
 last doubling stands beside it. Memory is what the system cannot drop, of all processes of a step together: what is
 imported takes most of it here. Where the largest set is small, blocks of the search and processes that decode are still
 filling up, so that memory for each image is not to be multiplied by a million. The search for the nearest
-images grows with the square: of 64,000 images it is three quarters of training on a CPU, of 4,000 a twelfth."""
+images grows with the square, which the last doubling of *train* shows where it is far above 2."""
 
 PLAN = """## The plan for a million
 

@@ -98,6 +98,20 @@ def test_images_of_an_audit_from_a_folder_beside_them(judgement: Judgement, tmp_
     assert image_names(given, tmp_path, "")[0] == f"photos/{given.ids[0]}.png"
 
 
+def test_images_of_a_folder_that_is_called_by_a_link(judgement: Judgement, tmp_path: Path) -> None:
+    """A link within the folder keeps its name; one that leads to the folder is gone through."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "real" / "far.png").symlink_to(tmp_path / "elsewhere.png")
+    paths = [str(tmp_path / "real" / f"{name}.png") for name in judgement.given.ids]
+    assert image_names(replace(judgement.given, paths=np.asarray(paths)), tmp_path / "link", "") == [
+        f"{name}.png" for name in judgement.given.ids
+    ]
+    paths[0] = str(tmp_path / "real" / "far.png")
+    given = replace(judgement.given, paths=np.asarray(paths))
+    assert image_names(given, tmp_path / "real", "")[0] == "far.png"
+
+
 @pytest.mark.parametrize(
     ("tasks", "message"),
     [

@@ -73,9 +73,7 @@ def audit(
     ] = None,
     plan_only: Annotated[bool, flag("--plan", "Say what would be done and how long, and stop.")] = False,
     skip_missing: Annotated[bool, flag("--skip-missing", "Leave out rows whose image is not there.")] = False,
-    drop_duplicates: Annotated[
-        bool, flag("--drop-duplicates", "Keep the first row of an id that occurs again.")
-    ] = False,
+    drop_duplicates: Annotated[bool, flag("--drop-duplicates", "Of rows with the same id, keep the first.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn at random.")] = 0,
     overrides: Annotated[
         list[str] | None, setting("What the columns are, e.g. --set id_column=file (repeatable).")

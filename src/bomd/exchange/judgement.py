@@ -232,11 +232,13 @@ def image_names(given: LabelTable, root: Path | None, purpose: str) -> list[str]
 
 def names_below(root: Path, paths: Iterable[Any], purpose: str) -> list[str]:
     """Files as they are called from a folder; the purpose says in an error what the folder is there for."""
-    names = [Path(os.path.relpath(str(path), root)).as_posix() for path in paths]  # /here/../photos/a.png is understood
-    outside = sum(name.startswith("../") for name in names)
-    if outside:
-        raise InputError(f"{outside} of {len(names)} images are not below {root}, {purpose}.")
-    return names
+    called, outside = [str(path) for path in paths], 0
+    for seen in (os.path.abspath, os.path.realpath):  # as they are called, /here/../photos/a.png too; else past links
+        names = [Path(os.path.relpath(seen(path), seen(root))).as_posix() for path in called]
+        outside = sum(name.startswith("../") for name in names)
+        if not outside:
+            return names
+    raise InputError(f"{outside} of {len(called)} images are not below {root}, {purpose}.")
 
 
 def _by_name(values: Sequence[Any] | np.ndarray[Any, Any], classes: Sequence[str]) -> dict[str, float | None]:
