@@ -50,7 +50,7 @@ start() {
 }
 
 say "starts"
-if asked main || asked variants || asked self || asked amount || asked pointing; then
+if asked main || asked variants || asked self || asked pointing; then
   start imagenet+phantom efficientnet_lite0 imagenet+phantom
 fi
 asked main && start phantom efficientnet_lite0 phantom
