@@ -1,7 +1,7 @@
 """Which bytes a training step of DenseNet-121 moves, pass by pass, and what fewer passes would bring.
 
     python -m evidence.bench.account                # counted
-    python -m evidence.bench.account --profile      # on a GPU: where the time of a step goes, by kernel
+    python -m evidence.bench.account --profile      # on a GPU: where the time of a step goes, into results/step.csv
 
 A pass is one reading or writing of maps, which are bfloat16. A layer of a dense block has three kinds of maps: the
 `columns` of the block's buffer that it reads, its `narrow` bottleneck of 128, and the 32 that it has `grown`.
@@ -10,11 +10,18 @@ A pass is one reading or writing of maps, which are bfloat16. A layer of a dense
 from __future__ import annotations
 
 import argparse
+import csv
+import io
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from bomd.files import write_text
 from bomd.networks import dense
+from evidence import RESULTS
 
+PROFILE = RESULTS / "step.csv"
 WIDTH = 2  # bytes of a number
 SIZE, BATCH = 512, 64
 KINDS = ("columns", "narrow", "grown")
@@ -127,6 +134,32 @@ def bytes_beyond(size: int = SIZE) -> float:
     return WIDTH * (passes_of("grown") * elements(size)["grown"] + ends(size))
 
 
+def bytes_by_kernel(size: int = SIZE) -> dict[str, float]:
+    """Of an image: what the kernels of each kind read and write, ends of blocks and the stem included."""
+    found: defaultdict[str, float] = defaultdict(float)
+    one = elements(size)
+    for each in PASSES:
+        found[each.by] += sum(getattr(each, kind) * one[kind] for kind in KINDS)
+    every = blocks(size)
+    for number, (pixels, first, layers) in enumerate(every):
+        given, last, final = first * pixels, (first + dense.GROWTH * layers) * pixels, number == len(every) - 1
+        found["statistics"] += given
+        found["scale"] += 2 * given + (2 * last if final else 0)
+        found["back_through_norm"] += 5 * given
+        found["back_through_scale"] += last * (3 if final else 2.25)
+        found["scale_and_average"] += 0 if final else last * 1.25
+        found["product"] += 0 if final else 3 * (last + last // 2) / 4
+    stem = dense.STEM * (size // 2) ** 2
+    found["convolution"] += 2 * stem  # written, and its slopes read; the images are small beside it
+    found["statistics"] += stem
+    found["take_largest"] = found["back_to_largest"] = 1.375 * stem  # a quarter of the pixels, and bytes that say which
+    found["back_through_norm"] += 5 * stem
+    found["norm_sums"] = found["back_through_norm"] * 2 / 5
+    found["back_through_norm"] *= 3 / 5
+    named = {"convolution": "convolutions", "product": "products", "statistics": "moments"}
+    return {named.get(what, what): WIDTH * count for what, count in found.items()}
+
+
 def operations(size: int = SIZE) -> dict[str, float]:
     """Of an image, forward and both backward products; a multiplication and an addition are two."""
     one, between = elements(size), 0.0
@@ -140,10 +173,9 @@ def operations(size: int = SIZE) -> dict[str, float]:
     }
 
 
-def profile(steps: int = 30) -> dict[str, float]:
-    """Milliseconds of a training step by kind of kernel, on a GPU; an earlier fit has chosen algorithms."""
+def profile(steps: int = 30) -> list[dict[str, str]]:
+    """Milliseconds of a training step in each kernel, on a GPU, the longest first; an earlier fit chose algorithms."""
     import tempfile
-    from pathlib import Path
 
     import torch
     from torch.profiler import ProfilerActivity
@@ -171,11 +203,39 @@ def profile(steps: int = 30) -> dict[str, float]:
         train("first")
         with profiled(activities=[ProfilerActivity.CUDA]) as seen:
             train("profiled")
+    device = {"device": torch.cuda.get_device_name(), "torch": torch.__version__.split("+")[0]}
+    rows = [
+        {
+            **device, "kind": kernel_kind(event.key), "kernel": event.key[:120], "calls": f"{event.count / steps:.1f}",
+            "milliseconds": f"{event.self_device_time_total / 1e3 / steps:.3f}",
+        }
+        for event in seen.key_averages()
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: -float(row["milliseconds"]))
+
+
+def kinds_of(rows: Sequence[dict[str, str]]) -> dict[str, float]:
+    """Milliseconds of each kind of kernel."""
     found: dict[str, float] = {}
-    for event in seen.key_averages():
-        time = event.self_device_time_total / 1e3 / steps
-        found[kernel_kind(event.key)] = found.get(kernel_kind(event.key), 0.0) + time
+    for row in rows:
+        found[row["kind"]] = found.get(row["kind"], 0.0) + float(row["milliseconds"])
     return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def read_profile(path: Path = PROFILE) -> list[dict[str, str]]:
+    """What was measured; nothing where that has not been."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def write_profile(rows: Sequence[dict[str, str]], path: Path) -> None:
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, stream.getvalue())
 
 
 def kernel_kind(name: str) -> str:
@@ -192,8 +252,12 @@ def kernel_kind(name: str) -> str:
 def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m evidence.bench.account", description=__doc__)
     parser.add_argument("--profile", action="store_true", help="where the time goes, on a GPU")
-    if parser.parse_args(given).profile:
-        for kind, milliseconds in profile().items():
+    parser.add_argument("--results", type=Path, default=PROFILE, help="where the profile goes")
+    chosen = parser.parse_args(given)
+    if chosen.profile:
+        rows = profile()
+        write_profile([row for row in rows if float(row["milliseconds"]) > 0], chosen.results)
+        for kind, milliseconds in kinds_of(rows).items():
             print(f"{milliseconds:8.3f} ms  {kind}")
         return
     for one in PASSES:

@@ -1,4 +1,4 @@
-"""The part of docs/gpu.md about the bytes of a training step: counted, from the code and results/speed.csv.
+"""The part of docs/gpu.md about the bytes of a training step: counted, from the code, results/speed.csv and step.csv.
 
 python -m evidence.pages.bytes_moved
 """
@@ -6,7 +6,7 @@ python -m evidence.pages.bytes_moved
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bomd.files import write_text
 from bomd.networks import dense
@@ -28,11 +28,11 @@ def main() -> None:
 def page(text: str, rows: Sequence[speed.Row]) -> str:
     """The page with its counted part made anew."""
     before, after = text.split(BEGIN)[0], text.split(END)[1]
-    return f"{before}{BEGIN}{section(rows)}\n{END}{after}"
+    return f"{before}{BEGIN}{section(rows, account.read_profile())}\n{END}{after}"
 
 
-def section(rows: Sequence[speed.Row]) -> str:
-    """What the floor counts, what the code passes, and what fusions would save."""
+def section(rows: Sequence[speed.Row], measured: Sequence[speed.Row]) -> str:
+    """What the floor counts, what the code passes, where the time of a step went, and what fusions would save."""
     bandwidth, rate, peak = (
         _measured(rows, item)
         for item in ("memory bandwidth", f"training at {SIZE} px, batch {BATCH}", "bfloat16 matrix product")
@@ -67,8 +67,7 @@ def section(rows: Sequence[speed.Row]) -> str:
         {step - floor - beyond:.1f} ms products and convolutions compute, or passes are slower than a copy. The
         operations alone would take {sum(products.values()):.1f} ms at the rate of a large product
         ({", ".join(f"{what} {taken:.1f}" for what, taken in products.items())}), which is out of reach where the result
-        has {dense.GROWTH} or {dense.BOTTLENECK} columns. How the rest divides has not been measured;
-        `python -m evidence.bench.account --profile` tells on a GPU."""
+        has {dense.GROWTH} or {dense.BOTTLENECK} columns."""
     judged = f"""{ASKED:.0%} of the floor would be {floor / ASKED:.1f} ms, {step - floor / ASKED:.1f} ms less than now;
         all of it together saves {every:.1f} ms at most. It is not done: each row needs a kernel of our own where a
         library's is used now, and gains only if that one multiplies as fast. Products are the better half: a
@@ -88,6 +87,7 @@ def section(rows: Sequence[speed.Row]) -> str:
             "",
             _filled(explained),
             "",
+            *_profiled(account.kinds_of(measured), milliseconds),
             "What fewer passes would save at full bandwidth, and the rate if nothing else changed:",
             "",
             "| at once | needs | passes saved | ms | images/s | of the floor |",
@@ -99,6 +99,20 @@ def section(rows: Sequence[speed.Row]) -> str:
             _filled(judged),
         ]
     )
+
+
+def _profiled(taken: dict[str, float], milliseconds: Callable[[float], float]) -> list[str]:
+    """A table of what every kind of kernel took, beside what its bytes would at full bandwidth."""
+    counted = {kind: milliseconds(count) for kind, count in account.bytes_by_kernel(SIZE).items()}
+    lines = [
+        f"| {kind.replace('_', ' ')} | {spent:.2f} | {f'{counted[kind]:.2f}' if kind in counted else ''} |"
+        for kind, spent in taken.items()
+    ]
+    told = f"""Where a step's time goes, by `python -m evidence.bench.account --profile`
+        ([results/step.csv](../results/step.csv)), beside what the bytes of these kernels would take at full bandwidth,
+        ends of blocks and stem included. *finish* are small kernels that add up what the programs of a reduction have
+        found; *other* is augmentation, the optimiser, losses and copies; {sum(taken.values()):.1f} ms in all."""
+    return [_filled(told), "", "| kernels | ms | bytes alone, ms |", "|---|---|---|", *lines, ""] if taken else []
 
 
 def _filled(text: str) -> str:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 
-from evidence.studies.schedule import TABLE
+from evidence.studies.schedule import NOISES, OURS, TABLE, recorded
 
 Row = dict[str, str]
 
 
 def read() -> list[Row]:
     """What was measured; nothing where no run is recorded."""
-    if not TABLE.exists():
-        return []
-    with TABLE.open(encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream))
+    return recorded(TABLE)
 
 
 def section(rows: Sequence[Row]) -> str:
@@ -35,8 +31,10 @@ not the recipe of the paper. AUC is on right labels of new patients, of the same
             cells = [row["noise"], row["method"], row["seconds_training"].replace("; ", ", ")]
             cells += [f"{float(row['peak_mb']):,.0f} MB", gpu, row["auc_north"], row["auc_south"]]
             lines.append(f"| {' | '.join(cells)} |")
-        parts += [opening, "\n".join(lines)]
-    return "\n\n".join(parts)
+        ran = {(row["noise"], row["method"]) for row in own}
+        missing = [f"{method} under {noise}" for noise in NOISES for method in OURS if (noise, method) not in ran]
+        parts += [opening, "\n".join(lines), f"Not run: {', '.join(missing)}." if missing else ""]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _kind(row: Row) -> tuple[str, str, str, str]:

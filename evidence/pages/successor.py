@@ -394,7 +394,7 @@ LIMITS = """
   had, `results/tuning.md`), which costs 2 trainings; with its own default it loses more without noise.
 - OpenI's labels of bce and bomd in the first table are of an earlier reading of its terms (`docs/datasets.md`); compare
   bomd-plus with nvum, small-loss, co-teaching and dividemix there. In the second table all are of the present one.
-- Not run: dividemix on further seeds and, on phantoms, under report mining and sparse noise.
+- Not run: dividemix without noise on two of the five seeds of phantoms.
 """
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ vectors that the package ships. What is finished is a row of `results/schedule.c
 When `--seconds` are over, the sitting ends after at most one epoch in vain. The same command goes on with what is in
 `--work`. On another machine, which has nothing of that, it goes on with what is in `--bag`: labels that a method has
 made, and the network under way in pieces of 15 MB. To be that small its moments are rounded to bfloat16, so that a fit
-which changed machines is not, digit by digit, one that did not. Images are drawn anew.
+which changed machines is not, digit by digit, one that did not. Images are drawn anew. What has a row in `--out` is
+not done again.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ NOISES = {
     "report mining": {"kind": "report_mining"},
 }
 OURS = {"bce": "bce", "bomd": f"{__name__}:KeptBomd", "bomd-plus": f"{__name__}:KeptBomdPlus"}
+NAMED = ("method", "noise", "images", "size", "backbone", "length")  # columns of what was asked for
 PIECE = 15_000_000  # bytes
 TEST = 5_000  # images of each test set
 CHECKPOINT = "checkpoint.pt"
@@ -200,17 +202,20 @@ def row_of(task: Task, run: Run, length: float, seconds: float) -> dict[str, Any
     }
 
 
+def recorded(table: Path) -> list[dict[str, str]]:
+    """The rows of all runs that are finished, on this machine or another one."""
+    if not table.exists():
+        return []
+    with table.open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
 def record(row: dict[str, Any], table: Path) -> None:
-    """Put a row down in place of the same one."""
-    named = ("device", "method", "noise", "images", "size", "backbone", "length")
-    rows = []
-    if table.exists():
-        with table.open(newline="", encoding="utf-8") as before:
-            rows = [old for old in csv.DictReader(before) if any(old[name] != str(row[name]) for name in named)]
+    """Add a row."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, list(row), lineterminator="\n")
     writer.writeheader()
-    writer.writerows([*rows, row])
+    writer.writerows([*recorded(table), row])
     write_text(table, stream.getvalue())
 
 
@@ -242,6 +247,10 @@ def main(given: Sequence[str] | None = None, say: Callable[[str], None] = print)
         for noise in chosen.noise.split(","):
             for method in chosen.methods.split(","):
                 task, began = Task(method, noise), time.perf_counter()
+                asked = [method, noise, str(chosen.images), str(chosen.size), chosen.backbone, f"{chosen.length:g}"]
+                if asked in [[row[name] for name in NAMED] for row in recorded(chosen.out)]:
+                    say(f"{task.name} is in {chosen.out}.")
+                    continue
                 measure_anew()
                 config = task.config(chosen.images, chosen.size, chosen.length, {"backbone": chosen.backbone})
                 run = experiment.run(config, chosen.work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,6 +87,20 @@ def test_the_floor_counts_columns_and_bottlenecks_and_the_stem() -> None:
     floor = account.passes_of("columns") * one["columns"] + account.passes_of("narrow") * one["narrow"]
     stem = account.STEM_PASSES * dense.STEM * 256**2
     assert gpu.training_bytes(512) == account.WIDTH * (floor + stem)
+
+
+def test_what_the_kernels_pass_is_what_the_layers_the_ends_and_the_stem_pass() -> None:
+    """The floor counts 11 passes over the stem's maps; by kernel they are 10.75."""
+    every = sum(account.bytes_by_kernel(512).values())
+    stem = account.WIDTH * dense.STEM * 256**2
+    assert every == pytest.approx(gpu.training_bytes(512) + account.bytes_beyond(512) - stem / 4, rel=1e-12)
+
+
+def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
+    row = {"device": "a GPU", "kind": "scale", "kernel": "_scale", "calls": "2.0", "milliseconds": "1.500"}
+    account.write_profile([row, {**row, "milliseconds": "0.250"}, {**row, "kind": "other"}], tmp_path / "step.csv")
+    assert account.kinds_of(account.read_profile(tmp_path / "step.csv")) == {"scale": 1.75, "other": 1.5}
+    assert account.read_profile(tmp_path / "none.csv") == []
 
 
 def test_operations_of_the_network_as_published() -> None:

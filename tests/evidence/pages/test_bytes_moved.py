@@ -21,7 +21,12 @@ def test_shares_follow_from_rate_and_bandwidth() -> None:
         "bfloat16 matrix product": 800.0,
     }
     rows = [{"device": "a GPU", "item": item, "ours": str(value)} for item, value in measured.items()]
-    text = " ".join(bytes_moved.section([*rows, {"device": "CPU", "item": "memory bandwidth", "ours": "1"}]).split())
+    rows.append({"device": "CPU", "item": "memory bandwidth", "ours": "1"})
+    profile = [{"kind": "scale_and_average", "milliseconds": "0.25"}, {"kind": "other", "milliseconds": "2"}]
+    text = " ".join(bytes_moved.section(rows, profile).split())
     assert "its floor is 50% of that" in text
     assert "| 2 of columns | 3.04 | " in text  # 2 passes x 64 images x 47.5 million numbers x 2 bytes / 4000 GB/s
+    # 1.25 passes x 64 images x (256 x 128² + 512 x 64² + 1024 x 32²) numbers x 2 bytes / 4000 GB/s
+    assert "| other | 2.00 | | | scale and average | 0.25 | 0.29 |" in text
+    assert "2.2 ms in all" in text
     assert "60% of the floor would be 42.1 ms, 8.4 ms less than now" in text

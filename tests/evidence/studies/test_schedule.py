@@ -53,10 +53,16 @@ def test_on_another_machine_it_goes_on_from_the_bag(
         (row,) = csv.DictReader(stream)
     assert row["method"] == method
     assert "train classifier" in row["seconds_training"]
+    before = (tmp_path / "schedule.csv").read_bytes()
+    shutil.rmtree(tmp_path / "work")
+    code, said = sit(tmp_path, "--methods", method)
+    assert (code, said[-1]) == (0, f"{method}-symmetric is in {tmp_path / 'schedule.csv'}.")
+    assert (tmp_path / "schedule.csv").read_bytes() == before
     assert 0 <= float(row["auc_north"]) <= 1
     shown = page.section([row, {**row, "length": "1"}])
     assert "with 10% of its epochs" in shown
     assert "at its full length" in shown
+    assert "Not run: bce under symmetric, " in shown
     assert f"| symmetric | {method} | " in shown
 
 
