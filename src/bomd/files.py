@@ -276,6 +276,14 @@ def write_pieces(path: Path, pieces: Iterable[str]) -> None:
         stream.writelines(pieces)
 
 
+def status(path: str) -> os.stat_result | None:
+    """What the system knows of a file, None where there is none; of a million, Paths would take longer than asking."""
+    try:
+        return os.stat(path)  # noqa: PTH116
+    except (OSError, ValueError):
+        return None
+
+
 def checksum(path: Path) -> str:
     """The SHA-256 of a file, by which anybody can tell whether it is still the same."""
     with reading(path), path.open("rb") as stream:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from bomd import progress
 from bomd.data.image_files import DICOM_SUFFIXES, IMAGE_SUFFIXES
 from bomd.data.images import FORMATS, LARGEST, cores, read_chunks
 from bomd.errors import InputError
-from bomd.files import checksum
+from bomd.files import checksum, status
 from bomd.tables import NO_FINDING, LabelTable, rows_of
 
 NOT_FINDINGS = (NO_FINDING, "Support Devices")  # CheXpert's labeller gives "No Finding" beside a device by rule
@@ -224,8 +226,8 @@ def _lengths(paths: NDArray[np.str_]) -> NDArray[np.int64]:
     """(N) bytes in each file, -1 where there is none."""
     lengths = np.full(len(paths), -1, dtype=np.int64)
     for row, path in enumerate(progress.track(paths.tolist(), "Looking for images")):
-        if path and Path(path).is_file():
-            lengths[row] = Path(path).stat().st_size
+        if (found := status(path)) is not None and S_ISREG(found.st_mode):
+            lengths[row] = found.st_size
     return lengths
 
 
@@ -233,10 +235,10 @@ def _file_names(paths: NDArray[np.str_]) -> Check:
     """Files that stand for two images, and images that lie in two folders."""
     unique, uses = np.unique(paths, return_counts=True)
     wrong = [f"{path} is named by {uses[row]} rows" for row, path in enumerate(unique) if uses[row] > 1]
-    files = [Path(path) for path in unique.tolist()]
-    folders = sorted({file.parent for file in files})
+    files = [path.rpartition(os.sep) for path in unique.tolist()]
+    folders = [Path(folder) for folder in sorted({folder for folder, _, _ in files})]
     # Where names repeat, as with a folder for every study, the folder is part of the name.
-    if len({file.name for file in files}) == len(files):
+    if len({name for _, _, name in files}) == len(files):
         places: defaultdict[str, list[str]] = defaultdict(list)
         for folder in folders:
             for file in folder.iterdir():

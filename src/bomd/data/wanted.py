@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bomd.data.images import Chunk, Pixels, shape_of
 from bomd.errors import InputError
-from bomd.files import fingerprint
+from bomd.files import fingerprint, status
 from bomd.sources import code_of
 from bomd.tables import LabelTable, Text
 
@@ -98,15 +98,11 @@ def file_state(table: LabelTable) -> Sources:
     """Name, length and time of every file; a missing one has length -1 and is reported when it is read."""
     if table.paths is None:
         raise InputError("The table names no image files to pack: read it with its images folder.")
-    files = [Path(path) for path in table.paths]
-    facts = np.full((len(files), 2), -1, dtype=np.int64)
-    for row, file in enumerate(files):
-        try:
-            status = file.stat()
-        except OSError:
-            continue
-        facts[row] = status.st_size, status.st_mtime_ns
-    names = np.asarray([file.name for file in files], dtype=np.str_)
+    facts = np.full((len(table), 2), -1, dtype=np.int64)
+    for row, path in enumerate(table.paths.tolist()):
+        if (found := status(path)) is not None:
+            facts[row] = found.st_size, found.st_mtime_ns
+    names = np.asarray([path.rpartition(os.sep)[2] for path in table.paths.tolist()], dtype=np.str_)
     return {"source_name": names, "source_bytes": facts[:, 0], "source_time": facts[:, 1]}
 
 
