@@ -2,8 +2,8 @@
 
     python -m evidence.studies.single_label              # heads on the pixels of the digits: a minute
     python -m evidence.studies.single_label --network    # networks: minutes on a GPU, where parts may run side by side:
-    for seed in 0 1 2 3 4; do for set in digits phantoms; do
-      python -m evidence.studies.single_label --network --sets $set --seeds $seed --results new.csv &
+    for seed in 0 1 2 3 4; do for set in digits phantoms "many phantoms"; do
+      python -m evidence.studies.single_label --network --sets "$set" --seeds $seed --results new.csv &
     done; done; wait
     python -m evidence.studies.single_label --add new.csv --page  # into results/ and docs/single-label.md
 
@@ -64,7 +64,7 @@ NOISE: tuple[dict[str, Any], ...] = (
 FIT = {"backbone": "small", "weights": "none", "epochs": 14, "batch": 64, "rate": 0.004, "betas": [0.9, 0.999]}
 FIT |= {"eps": 1e-8, "schedule": "cosine", "augment": "light"}
 ON_PHANTOMS = FIT | {"backbone": "efficientnet_lite0", "weights": "imagenet", "epochs": 8, "rate": 0.0015}
-PHANTOMS, PHANTOM_SIDE = 4000, 64
+PHANTOMS, PHANTOM_SIDE = {"phantoms": 4_000, "many phantoms": 20_000}, 64
 PHANTOM_NOISE = (NOISE[0], NOISE[2], NOISE[4])
 RULES = {
     "cleanlab": "cleanlab, self-confidence",
@@ -72,6 +72,7 @@ RULES = {
     "bomd-plus": "**bomd**",
 }
 SETS = {"digits": "digits", "phantoms": "phantoms, one finding"}
+SETS |= {"many phantoms": "20,000 phantoms, one finding"}
 
 
 def main() -> None:
@@ -144,9 +145,12 @@ def recipes(work: Path, seeds: Sequence[int]) -> Iterator[tuple[dict[str, Any], 
         root = str(work / "digits" if written else write_digits(work / "digits"))
     place: dict[str, Any] = {"dataset": "folder", "root": root}
     digits = {"train": place | {"split": "train"}, "test": {"new": place | {"split": "test"}}}
-    place = {"dataset": "phantom", "count": PHANTOMS, "one_finding": True}
-    phantoms = {"train": place, "test": {"new": place | {"hospital": "south", "split": "test"}}}
-    kinds = (("digits", SIDE, FIT, NOISE, digits), ("phantoms", PHANTOM_SIDE, ON_PHANTOMS, PHANTOM_NOISE, phantoms))
+    kinds: list[tuple[str, int, dict[str, Any], Sequence[dict[str, Any]], dict[str, Any]]]
+    kinds = [("digits", SIDE, FIT, NOISE, digits)]
+    for name, count in PHANTOMS.items():
+        place = {"dataset": "phantom", "count": count, "one_finding": True}
+        new = place | {"count": PHANTOMS["phantoms"], "hospital": "south", "split": "test"}
+        kinds.append((name, PHANTOM_SIDE, ON_PHANTOMS, PHANTOM_NOISE, {"train": place, "test": {"new": new}}))
     for seed, (name, size, fit, noises, data) in itertools.product(seeds, kinds):
         for noise in noises:
             recipe = {"name": name, "seed": seed, "validation": 0.0, "images": {"size": size}, "noise": dict(noise)}
@@ -290,7 +294,8 @@ def accuracy_table(rows: Sequence[Mapping[str, str]]) -> str:
 
 def cases(rows: Sequence[Mapping[str, str]]) -> list[tuple[str, str]]:
     """Sets with their noise, in the order in which they are made."""
-    every = [("digits", spelt(noise)) for noise in NOISE] + [("phantoms", spelt(noise)) for noise in PHANTOM_NOISE]
+    every = [("digits", spelt(noise)) for noise in NOISE]
+    every += [(name, spelt(noise)) for name in PHANTOMS for noise in PHANTOM_NOISE]
     found = {(row["set"], row["noise"]) for row in rows}
     return [case for case in every if case in found]
 

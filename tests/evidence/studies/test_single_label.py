@@ -10,6 +10,7 @@ from evidence.studies.single_label import (
     NOISE,
     PAGE,
     PHANTOM_NOISE,
+    PHANTOMS,
     RULES,
     add,
     filled,
@@ -43,9 +44,9 @@ def test_rows_made_side_by_side_come_together_and_newer_ones_count(tmp_path: Pat
     assert found == [("bce", "0", "6", ""), ("bce", "1", "8", ""), ("cleanlab", "0", "7", "3")]
 
 
-def test_every_noise_of_both_sets_is_asked_for(tmp_path: Path) -> None:
+def test_every_noise_of_all_sets_is_asked_for(tmp_path: Path) -> None:
     asked = [(facts["set"], facts["noise"], recipe["seed"]) for recipe, facts in recipes(tmp_path, [3, 4])]
-    assert len(set(asked)) == len(asked) == 2 * (len(NOISE) + len(PHANTOM_NOISE))
+    assert len(set(asked)) == len(asked) == 2 * (len(NOISE) + len(PHANTOMS) * len(PHANTOM_NOISE))
     written = (tmp_path / "digits" / "labels.csv").stat().st_mtime_ns
     list(recipes(tmp_path, [3]))
     assert (tmp_path / "digits" / "labels.csv").stat().st_mtime_ns == written, "others may be reading"
