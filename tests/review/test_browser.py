@@ -552,6 +552,68 @@ def test_keys_decide_whatever_was_clicked_before(
     assert set(standing(run, "Ada")) == {first}
 
 
+def test_a_reason_is_typed_without_deciding_and_comes_back_after_an_undo(
+    browser: webdriver.Chrome, run: Path, serve: Callable[..., Any]
+) -> None:
+    words = "a shadow, k1 = <b>effusion</b>?"  # letters that are keys elsewhere
+    served, page = serve(run, "Ada"), Page(browser)
+    browser.get(f"{served.address}?token={served.token}")
+    page.wait(lambda: page.image(), "image")
+    page.ready()
+    first, before = page.image(), page.toggles()
+
+    def written() -> str:
+        return str(page.at("reason").get_property("value"))
+
+    page.press("r", words, Keys.ENTER)
+    assert (written(), page.image(), page.toggles()) == (words, first, before)
+    assert standing(run, "Ada") == {}
+    page.press("n")  # what is not saved yet waits, and is no other image's
+    page.wait(lambda: page.image() != first, "second image")
+    page.ready()
+    assert written() == ""
+    page.press("p")
+    page.wait(lambda: page.image() == first, "first image")
+    page.ready()
+    page.press("a")
+    page.status("Saved: accepted")
+    assert standing(run, "Ada")[first].reason == words
+    second = page.image()
+    assert written() == ""
+    page.press("k")  # without a reason nothing is asked
+    page.status("Saved: kept")
+    assert standing(run, "Ada")[second].reason == ""
+
+    # An undo brings the words back with the image, and Escape leaves the field as Enter does.
+    for _ in range(2):
+        page.press("u")
+        page.status("Undone")
+    assert (page.image(), written()) == (first, words)
+    page.press("r", Keys.END, " No.", Keys.ESCAPE, "k")
+    page.status("Saved: kept")
+    assert standing(run, "Ada")[first].reason == f"{words} No."
+
+    # Decided once more, and that undone: the earlier decision stands again with its own words, after a reload, too.
+    page.press("p")
+    page.wait(lambda: page.image() == first, "first image again")
+    page.ready()
+    page.press("r", Keys.HOME, "Or: ", Keys.ENTER)
+    assert page.at("status").text == "Decide once more to save this reason"
+    page.press("a")
+    page.status("Saved: accepted")
+    page.press("u")
+    page.status("Undone")
+    assert (page.image(), written()) == (first, f"{words} No.")
+    browser.refresh()
+    page.wait(lambda: page.image() == first, "same image after a reload")
+    page.ready()
+    assert written() == f"{words} No."
+    page.at("reviewer").click()
+    page.introduce("Grace")
+    assert (page.image(), written()) == (first, "")  # Ada's words are hers
+    page.check_console()
+
+
 def test_a_name_from_the_command_line_beats_one_that_the_browser_kept(
     browser: webdriver.Chrome, run: Path, serve: Callable[..., Any]
 ) -> None:

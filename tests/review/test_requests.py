@@ -18,7 +18,7 @@ PATHS = (
     *("/picture/", "/heat/", "/static/", "/export.csv", "/agreement", "/../", "//"),
 )
 NAMES = (
-    *("reviewer", "number", "id", "action", "labels"),
+    *("reviewer", "number", "id", "action", "labels", "reason"),
     *("class", "kind", "state", "text", "start", "count", "token", "small"),
 )
 WORDS = (

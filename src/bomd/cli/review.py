@@ -79,7 +79,7 @@ def decisions(
     """Write your own table with the labels that people decided on, and say how far reviewers agree.
 
     The table has the columns, order, separator and spelling of the one that was audited. FILE-details.csv, beside it,
-    says who decided what and when. Without `--output` it is reviewed.csv in the run directory. `bomd audit` and
+    says who decided what, when and why. Without `--output` it is reviewed.csv in the run directory. `bomd audit` and
     `bomd run RECIPE --labels FILE` know from the details which labels people decided on, and leave those as they are.
     Works while a review is going on.
     """
@@ -107,7 +107,8 @@ def decisions(
     judged = int((reviewed.reviewers > 0).sum())
     print(f"{judged} of {len(reviewed.labels)} images are reviewed; {reviewed.split.sum()} labels are unresolved.")
     for person in found["reviewers"]:
-        say(f"{person['name']}: {_images(person['images'])}")
+        wrote = sum(bool(said.reason) for said in reviewed.standing[person["name"]].values() if said.labels)
+        say(f"{person['name']}: {_images(person['images'])}{f', {wrote} with a reason' * bool(wrote)}")
     if found["shared"]:
         kappa = found["overall"]["kappa"]
         value = "not defined, since all judgements are the same" if kappa is None else f"{kappa:.2f}"

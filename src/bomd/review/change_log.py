@@ -27,7 +27,7 @@ from bomd.review.export import Reviewed, label_cells
 from bomd.version import VERSION
 
 PAGES = Path(__file__).parent / "pages"
-COLUMNS = ("image", "patient", "finding", "from", "to", "who", "when", "evidence", "note")
+COLUMNS = ("image", "patient", "finding", "from", "to", "who", "when", "evidence", "note", "reason")
 KINDS = ("changed", "confirmed", "unresolved")
 
 
@@ -45,10 +45,11 @@ class Entry:
     when: str  # the last of their decisions, in UTC
     evidence: str
     note: str  # a proposal that was taken, a change of one's own, a confirmation, a split
+    reason: str  # what people wrote about the image
 
     def cells(self) -> tuple[str, ...]:
         """In the order of `COLUMNS`."""
-        said = (self.before, self.after, joined(self.who), self.when, self.evidence, self.note)
+        said = (self.before, self.after, joined(self.who), self.when, self.evidence, self.note, self.reason)
         return (self.image, self.patient, self.finding, *said)
 
 
@@ -65,7 +66,7 @@ def change_log(record: LabelRecord, reviewed: Reviewed) -> list[Entry]:
     told = record.added | record.removed | reviewed.split | ((given.values != labels.values) & ~both_unknown)
     shares = votes_of(record)
     entries = []
-    for row, (people, when) in sorted(reviewed.names.items(), key=lambda found: (found[1][1], found[0])):
+    for row, (people, when, why) in sorted(reviewed.names.items(), key=lambda found: (found[1][1], found[0])):
         image = str(given.ids[row])
         before, after = label_cells(given.values[row]), label_cells(labels.values[row])
         for column in np.flatnonzero(told[row]).tolist():
@@ -74,7 +75,7 @@ def change_log(record: LabelRecord, reviewed: Reviewed) -> list[Entry]:
             patient = "" if patients is None else str(patients[row])
             cells = (image, patient, given.classes[column], before[column], after[column])
             said = _evidence(record, row, column, np.nan if shares is None else shares[row, column])
-            entries.append(Entry(kind, *cells, people, when, said, note))
+            entries.append(Entry(kind, *cells, people, when, said, note, why))
     return entries
 
 

@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from bomd.errors import InputError
 from bomd.files import write_json
 
-FORMAT = 1
+FORMAT, WITHOUT_REASONS = 2, 1  # the one of new files, and an older one that is read as well
 FILE, LOCK, SERVER = "review.sqlite", "review.lock", "review.json"
 RESCUED = "review-rescued.sqlite"
 JUDGEMENTS = ("accept", "keep", "edit")  # what gives an image labels
@@ -44,6 +44,7 @@ CREATE TABLE decisions (
     PRIMARY KEY (image, class, reviewer, event)
 ) WITHOUT ROWID;
 """
+_REASONS = "ALTER TABLE events ADD COLUMN reason TEXT NOT NULL DEFAULT '';"
 _APPEND_ONLY = "CREATE TRIGGER {table}_{verb} BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, 'append only'); END;"
 
 
@@ -58,6 +59,7 @@ class Event:
     undoes: int | None = None  # the number of the event that an undo takes back
     number: int = 0  # its place in the journal; 0 until it is saved
     time: str = ""
+    reason: str = ""  # in the reviewer's own words
 
 
 class Journal:
@@ -149,8 +151,8 @@ class Journal:
             for event in events:
                 time = event.time or now  # what was decided on a copy of the run keeps its own
                 cursor = self._connection.execute(
-                    "INSERT INTO events (time, reviewer, image, action, undoes) VALUES (?, ?, ?, ?, ?)",
-                    (time, event.reviewer, event.image, event.action, event.undoes),
+                    "INSERT INTO events (time, reviewer, image, action, undoes, reason) VALUES (?, ?, ?, ?, ?, ?)",
+                    (time, event.reviewer, event.image, event.action, event.undoes, event.reason),
                 )
                 number = int(cursor.lastrowid or 0)
                 if event.labels is not None:
@@ -175,10 +177,10 @@ def read_events(path: Path, classes: Sequence[str]) -> list[Event]:
             if name not in places:
                 raise InputError(f"{path} holds decisions on a class {name!r} that the run does not have.")
             labels.setdefault(number, [None] * len(places))[places[name]] = value
-        rows = connection.execute("SELECT reviewer, image, action, undoes, event, time FROM events ORDER BY event")
+        rows = connection.execute("SELECT * FROM events ORDER BY event")  # of an older file, without reasons
         return [
-            Event(reviewer, image, action, tuple(labels[number]) if number in labels else None, undoes, number, time)
-            for reviewer, image, action, undoes, number, time in rows
+            Event(name, image, action, tuple(labels[number]) if number in labels else None, undoes, number, time, *why)
+            for number, time, name, image, action, undoes, *why in rows
         ]
 
 
@@ -233,22 +235,23 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Make the tables of a new file; every commit waits until the disk has it."""
+    """Make the tables of a new file, or what an older one lacks; every commit waits until the disk has it."""
     new = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
-    if not new:
-        _check_format(connection, path)  # before anything is written to what may be a file of another program
+    found = 0 if new else _check_format(connection, path)  # first, since this may be a file of another program
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    if new:
+    if found < FORMAT:
         kinds = product(("events", "decisions"), ("UPDATE", "DELETE"))
         triggers = "".join(_APPEND_ONLY.format(table=table, verb=verb) for table, verb in kinds)
-        connection.executescript(f"BEGIN;{_TABLES}{triggers}PRAGMA user_version = {FORMAT}; COMMIT;")
+        tables = f"{_TABLES}{triggers}" if new else ""
+        connection.executescript(f"BEGIN;{tables}{_REASONS}PRAGMA user_version = {FORMAT}; COMMIT;")
 
 
-def _check_format(connection: sqlite3.Connection, path: Path) -> None:
-    found = connection.execute("PRAGMA user_version").fetchone()[0]
-    if found != FORMAT:
+def _check_format(connection: sqlite3.Connection, path: Path) -> int:
+    found = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if found not in (WITHOUT_REASONS, FORMAT):
         raise InputError(f"{path} holds decisions of another version (format {found}, this one reads {FORMAT}).")
+    return found
 
 
 @contextmanager

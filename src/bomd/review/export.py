@@ -23,6 +23,7 @@ from bomd.files import write_text
 from bomd.review.decisions import FILE, JUDGEMENTS, Event, Journal, current, only_server, read_events
 from bomd.tables import LabelTable
 
+REASON = "reason"  # a column of the details that those of earlier versions lack
 PLACES = ("id", "patient")  # columns of a table that no user gave, before those of the classes
 
 
@@ -35,7 +36,7 @@ class Reviewed:
     standing: Mapping[str, Mapping[str, Event]]  # what each person has said of an image, by name and id
     reviewers: NDArray[np.int64]  # (N) how many people judged the image
     split: NDArray[np.bool_]  # (N, C) labels on which they were evenly split; those are as given
-    names: Mapping[int, tuple[tuple[str, ...], str]]  # who judged an image, and when last, by row
+    names: Mapping[int, tuple[tuple[str, ...], str, str]]  # who judged an image, when last, and why, by row
 
 
 def reviewed_labels(run: Path) -> LabelTable:
@@ -88,7 +89,7 @@ def merge(given: LabelTable, standing: Mapping[str, Mapping[str, Event]]) -> Rev
     values, split = given.values.copy(), np.zeros(given.values.shape, dtype=np.bool_)
     confirmed = split.copy() if given.confirmed is None else given.confirmed.copy()
     reviewers = np.zeros(len(given), dtype=np.int64)
-    names: dict[int, tuple[tuple[str, ...], str]] = {}
+    names: dict[int, tuple[tuple[str, ...], str, str]] = {}
     for row, events_on in judgements.items():
         said = np.asarray([event.labels for event in events_on], dtype=np.float64)  # unknown is NaN
         yes, no = (said == 1).sum(axis=0), (said == 0).sum(axis=0)
@@ -98,8 +99,16 @@ def merge(given: LabelTable, standing: Mapping[str, Mapping[str, Event]]) -> Rev
         if given.exclusive and (values[row] == 1).sum() != 1:  # no class has a majority, so that nothing is decided
             values[row], confirmed[row], split[row] = given.values[row], False, True
         reviewers[row] = len(events_on)
-        names[row] = tuple(sorted(event.reviewer for event in events_on)), max(event.time for event in events_on)
+        people = tuple(sorted(event.reviewer for event in events_on))
+        names[row] = people, max(event.time for event in events_on), _reasons(events_on)
     return Reviewed(replace(given, values=values, confirmed=confirmed), given, standing, reviewers, split, names)
+
+
+def _reasons(events: Sequence[Event]) -> str:
+    """What people wrote about an image in one cell, with their names where several judged it."""
+    if len(events) == 1:
+        return events[0].reason
+    return joined(sorted(f"{event.reviewer}: {event.reason}" for event in events if event.reason))
 
 
 def as_table(reviewed: Reviewed, own: kept.Kept | None) -> str:
@@ -121,27 +130,28 @@ def as_table(reviewed: Reviewed, own: kept.Kept | None) -> str:
 
 
 def as_details(reviewed: Reviewed, earlier: Path | None = None) -> str:
-    """One line for each label of a judged image: given, decided, by whom, when, and whether they were evenly split.
+    """One line for each label of a judged image: given, decided, by whom and when, whether they were evenly split, why.
 
     Labels that were confirmed before this review and that nobody judged anew keep their line of the earlier details.
     """
     labels, given = reviewed.labels, reviewed.given
     before: dict[tuple[str, str], list[str]] = {}
     if earlier is not None and earlier.is_file():
-        before = {(line[0], line[1]): line for line in read_details(earlier)[list(DETAILS)].values.tolist()}
+        found = read_details(earlier).reindex(columns=[*DETAILS, REASON], fill_value="")
+        before = {(line[0], line[1]): line for line in found.values.tolist()}
     lines: list[list[str]] = []
     assert labels.confirmed is not None
     for row in np.flatnonzero((reviewed.reviewers > 0) | labels.confirmed.any(axis=1)).tolist():
         image, (old, new) = str(labels.ids[row]), (label_cells(given.values[row]), label_cells(labels.values[row]))
-        people, time = reviewed.names.get(row, ((), ""))
+        people, time, why = reviewed.names.get(row, ((), "", ""))
         for column, name in enumerate(labels.classes):
             if people:
                 unresolved = str(int(reviewed.split[row, column]))
-                lines.append([image, name, old[column], new[column], joined(people), time, unresolved])
+                lines.append([image, name, old[column], new[column], joined(people), time, unresolved, why])
             elif labels.confirmed[row, column]:
                 kept_line = before.get((image, name))
-                lines.append(kept_line or [image, name, "", new[column], "", "", "0"])
-    return csv_text([DETAILS, *lines])
+                lines.append(kept_line or [image, name, "", new[column], "", "", "0", ""])
+    return csv_text([(*DETAILS, REASON), *lines])
 
 
 def write_reviewed(run: Path, path: Path | None = None) -> tuple[Reviewed, Path]:

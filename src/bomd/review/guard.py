@@ -23,7 +23,8 @@ from bomd.review.connections import PATIENCE
 
 LONGEST_ADDRESS = 2048  # bytes of path and query
 LARGEST_BODY = 16 * 1024  # bytes
-LONGEST_NAME = 60
+LONGEST_NAME, LONGEST_REASON = 60, 300
+JOINERS = "\u200c\u200d"  # of letters, which some scripts need and nobody sees
 METHODS = ("GET", "HEAD", "POST")
 
 POLICY = (
@@ -167,6 +168,15 @@ def read_name(given: Any) -> str:
     if not name or len(name) > LONGEST_NAME or not name.isprintable():
         raise HTTPException(400, f"'reviewer' must be a name of 1 to {LONGEST_NAME} printable characters.")
     return name
+
+
+def read_reason(given: Any) -> str:
+    """Why somebody decided so, as one line: without breaks and unseen characters, which pasted text brings along."""
+    text = given if isinstance(given, str) else ""
+    reason = " ".join("".join(one for one in text if one.isprintable() or one.isspace() or one in JOINERS).split())
+    if len(reason) > LONGEST_REASON or not isinstance(given, str | None):
+        raise HTTPException(400, f"'reason' must be a text of at most {LONGEST_REASON} characters.")
+    return reason
 
 
 def whole(text: str, what: str, largest: int, missing: int = 400) -> int:

@@ -35,7 +35,7 @@ from bomd.review.connections import HastyProtocol
 from bomd.review.decisions import JUDGEMENTS, Event, Journal
 from bomd.review.evidence import Evidence, png
 from bomd.review.export import as_details, as_table, merge
-from bomd.review.guard import Guard, as_json, as_png, one_of, read_body, read_name, whole
+from bomd.review.guard import Guard, as_json, as_png, one_of, read_body, read_name, read_reason, whole
 from bomd.review.learning import FIRST, Teacher
 from bomd.review.pictures import HeatMaps, Pictures
 from bomd.review.queue import BASES, KINDS, OPEN, ORDERS, STATES, Desk, Filter, Queue, plain_labels, replay
@@ -137,7 +137,7 @@ class Pages:
         row = self._row(request)
         desk = self._desk(request.query_params.get("reviewer", ""))
         decision = desk.decision(row)
-        own = None if decision is None else {"action": decision.action, "labels": decision.labels}
+        own = None if decision is None else {name: getattr(decision, name) for name in ("action", "labels", "reason")}
         pictures, basis = self.pictures, one_of(request, "basis", BASES)
         facts = self.evidence.facts(row)
         if desk.learnt is not None and basis == "decisions":
@@ -177,7 +177,7 @@ class Pages:
     async def decide(self, request: Request) -> Response:
         """Save a decision; the answer is sent when it is on disk."""
         body = await read_body(request)
-        reviewer = read_name(body.get("reviewer"))
+        reviewer, reason = read_name(body.get("reviewer")), read_reason(body.get("reason"))
         row = body.get("number")
         if type(row) is not int or not 0 <= row < len(self.evidence):
             raise HTTPException(404, "No such image.")
@@ -197,10 +197,10 @@ class Pages:
         if reviewer not in self.desks and len({*self.desks, *self._turns}) >= MOST_REVIEWERS:
             raise HTTPException(409, f"There are {MOST_REVIEWERS} reviewers already.")
         async with self._turns[reviewer]:
-            return await self._save(Event(reviewer, image, action, labels))
+            return as_json(await self._save(Event(reviewer, image, action, labels, reason=reason)))
 
     async def undo(self, request: Request) -> Response:
-        """Take back the reviewer's last decision."""
+        """Take back the reviewer's last decision; the words that went with it are in the answer, to be used again."""
         reviewer = read_name((await read_body(request)).get("reviewer"))
         if reviewer not in self.desks:
             raise HTTPException(409, "There is nothing to undo.")
@@ -208,7 +208,8 @@ class Pages:
             last = self.desks[reviewer].last()
             if last is None:
                 raise HTTPException(409, "There is nothing to undo.")
-            return await self._save(Event(reviewer, last.image, "undo", undoes=last.number))
+            undone = await self._save(Event(reviewer, last.image, "undo", undoes=last.number))
+            return as_json({**undone, "reason": last.reason})
 
     async def kappa(self, request: Request) -> Response:
         standing = {name: desk.decisions() for name, desk in self.desks.items()}
@@ -249,7 +250,7 @@ class Pages:
         finally:
             del self._lessons[desk]
 
-    async def _save(self, event: Event) -> Response:
+    async def _save(self, event: Event) -> dict[str, Any]:
         try:
             saved = await asyncio.wrap_future(self.journal.submit(event))
         except InputError as error:
@@ -257,7 +258,7 @@ class Pages:
         desk = self.desks.setdefault(event.reviewer, Desk(self.queue))
         desk.apply(saved)
         row = self.evidence.numbers[event.image]
-        return as_json({"event": saved.number, "number": row, "progress": desk.progress()})
+        return {"event": saved.number, "number": row, "progress": desk.progress()}
 
     def _desk(self, reviewer: str) -> Desk:
         return self.desks.get(reviewer.strip(), self._nobody)

@@ -13,6 +13,7 @@ const state = {
   items: [], // the part of the queue that is listed
   image: null, // the image on show
   labels: [], // the reviewer's: 1, 0 or null
+  reasons: new Map(), // words that are not saved yet, by image: they wait while others are looked at
   touched: false, // whether the reviewer toggled anything
   warned: "", // the contradictory labels that the reviewer was warned of last
   busy: false,
@@ -194,8 +195,9 @@ function factsOf(image) {
 /* Edits start from the given labels, not from the proposal: a saved edit then holds what was given and what the
    reviewer changed, and nothing that was merely proposed and never looked at. */
 function startLabels() {
-  const { decision } = state.image;
+  const { decision, number } = state.image;
   state.labels = (decision && decision.labels) || labelsOf("given");
+  place("reason").value = state.reasons.get(number) ?? decision?.reason ?? "";
   state.touched = false;
   state.warned = "";
   showLabels();
@@ -399,7 +401,8 @@ async function act(action, extra = {}) {
   }
   await guarded(async () => {
     say("Saving …");
-    await ask("api/decide", { number: image.number, id: image.id, action, ...extra });
+    await ask("api/decide", { number: image.number, id: image.id, action, reason: place("reason").value, ...extra });
+    state.reasons.delete(image.number);
     say(`Saved: ${DONE[action]}`);
     await goOn();
   });
@@ -424,6 +427,7 @@ async function openFirst() {
 function finish(text) {
   state.image = null;
   state.labels = [];
+  place("reason").value = "";
   viewer.clear();
   place("image-id").textContent = "";
   place("image-facts").textContent = "";
@@ -439,10 +443,13 @@ function finish(text) {
 
 async function undo() {
   await guarded(async () => {
-    const { number } = await ask("api/undo", {});
+    const { number, reason } = await ask("api/undo", {});
     say("Undone");
     await refresh();
     await visit(number);
+    if (state.image.decision) return; // an earlier one stands again, with its own reason
+    state.reasons.set(number, reason);
+    startLabels();
   });
 }
 
@@ -452,6 +459,7 @@ async function guarded(work, patient = false) {
   if (state.busy) return;
   state.busy = true;
   document.body.classList.add("busy");
+  place("reason").readOnly = true; // or words would go to an image that is about to leave
   try {
     await work();
   } catch (error) {
@@ -459,6 +467,7 @@ async function guarded(work, patient = false) {
   } finally {
     state.busy = false;
     document.body.classList.remove("busy");
+    place("reason").readOnly = false;
   }
 }
 
@@ -524,6 +533,7 @@ async function saveName() {
   place("ask-name").close();
   state.seen = [];
   state.at = -1;
+  state.reasons.clear();
   await guarded(state.image ? goOn : openWanted); // somebody else starts at the top of their own queue
 }
 
@@ -542,6 +552,7 @@ const KEYS = {
   k: () => act("keep"),
   e: () => act("edit", { labels: state.labels }),
   s: () => act("skip"),
+  r: () => state.image && place("reason").focus(),
   u: undo,
   n: () => step(1),
   ArrowRight: () => step(1),
@@ -561,7 +572,7 @@ document.addEventListener("keydown", (event) => {
   const field = event.target.closest("input, select");
   const slides = field && field.type === "range" && !/^(Arrow|Home|End|Page|Escape)/.test(event.key);
   if (field && !slides) { // a slider needs a few keys of its own only: after a drag, the others decide as ever
-    if (event.key === "Escape") field.blur();
+    if (event.key === "Escape" || (event.key === "Enter" && field.id === "reason" && !event.isComposing)) field.blur();
     return;
   }
   const digit = /^Digit([0-9])$/.exec(event.code);
@@ -604,6 +615,10 @@ for (const name of ["width", "level"]) {
   place(name).addEventListener("input", () => viewer.setWindow(Number(place("width").value), Number(place("level").value)));
 }
 place("heat").addEventListener("change", drawHeat);
+place("reason").addEventListener("input", () => {
+  if (state.image) state.reasons.set(state.image.number, place("reason").value);
+});
+place("reason").addEventListener("change", () => state.image?.decision && say("Decide once more to save this reason"));
 for (const field of document.querySelectorAll("select")) {
   // After a choice by mouse the keys decide again, or "a" would jump to a finding that begins with it.
   let pointed = false;
