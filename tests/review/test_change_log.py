@@ -50,7 +50,7 @@ def test_a_line_for_every_kind_of_decision_worked_out_by_hand() -> None:
         "Bob": {"b": event("Bob", "b", (0, 1), "2026-01-02T00:00:00+00:00")},
     }
     entries = change_log(record, merge(record.given, standing))
-    found = [(e.kind, e.image, e.finding, e.before, e.after, e.who, e.note) for e in entries]
+    found = [(e.kind, e.image, e.finding, e.before, e.after, e.judged.people, e.note) for e in entries]
     assert found == [
         ("changed", "a", "Mass", "1", "0", ("Ada",), "as proposed"),
         ("changed", "a", "Edema", "0", "1", ("Ada",), "the reviewer's own: not proposed"),
@@ -69,7 +69,7 @@ def test_a_line_for_every_kind_of_decision_worked_out_by_hand() -> None:
     assert entries[0].evidence == (
         "wrong with probability 0.90; 0% of the nearest images have it; classifier 0.25; place 1 of 3"
     )
-    assert entries[-1].when == "2026-01-02T00:00:00+00:00"
+    assert entries[-1].judged.when == "2026-01-02T00:00:00+00:00"
     against = {**standing, "Eve": {"b": event("Eve", "b", (0, 0))}}
     line = change_log(record, merge(record.given, against))[-1]
     assert (line.kind, line.note) == ("confirmed", "given label confirmed against the proposal; against Bob")
@@ -132,7 +132,7 @@ def test_the_log_has_each_differing_cell_and_each_question_once(run: Path) -> No
     assert wanted
     assert sorted((e.image, e.finding) for e in entries) == sorted(wanted)
     assert {e.kind for e in entries} == {"changed", "unresolved"}
-    whens = [e.when for e in entries]
+    whens = [e.judged.when for e in entries]
     assert whens == sorted(whens)
 
 

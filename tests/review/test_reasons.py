@@ -137,7 +137,7 @@ def test_the_command_says_who_gave_reasons_and_the_log_has_them(run: Path, evide
     assert {line["id"]: line["reason"] for line in lines_of(tmp_path / "mine-details.csv")} == wanted
     page = log.with_suffix(".html").read_text(encoding="utf-8")
     assert "<script" not in page
-    for words in (formula, several):
+    for words in (formula, hostile, "I agree"):
         assert words in html.unescape(page)
 
 

@@ -66,7 +66,7 @@ def test_a_decision_is_saved_before_the_answer(page: Any, evidence: Evidence, ru
     assert decide(page, evidence, second["number"], "edit", labels=edited).status_code == 200
     assert read_events(run / FILE, evidence.classes)[-1].labels == tuple(edited)
     own = page.get(f"/api/image/{second['number']}?reviewer=Ada").json()["decision"]
-    assert own == {"action": "edit", "labels": edited}
+    assert own == {"action": "edit", "labels": edited, "reason": ""}
     assert page.get(f"/api/image/{second['number']}?reviewer=Grace").json()["decision"] is None  # hers alone
     assert page.get("/api/queue?reviewer=Ada").json()["total"] == len(evidence.rows) - 2
     assert page.get("/api/queue?reviewer=Grace").json()["total"] == len(evidence.rows)

@@ -23,7 +23,7 @@ from bomd.files import checksum, is_stream, read_json, write_text
 from bomd.reports.gate import rendered
 from bomd.review.decisions import JUDGEMENTS
 from bomd.review.evidence import hard, votes_of
-from bomd.review.export import Reviewed, label_cells
+from bomd.review.export import Judged, Reviewed, label_cells
 from bomd.version import VERSION
 
 PAGES = Path(__file__).parent / "pages"
@@ -41,16 +41,15 @@ class Entry:
     finding: str
     before: str  # the given label as a cell of a table: 0, 1, a probability, or empty for unknown
     after: str
-    who: tuple[str, ...]
-    when: str  # the last of their decisions, in UTC
+    judged: Judged
     evidence: str
     note: str  # a proposal that was taken, a change of one's own, a confirmation, a split
-    reason: str  # what people wrote about the image
 
     def cells(self) -> tuple[str, ...]:
         """In the order of `COLUMNS`."""
-        said = (self.before, self.after, joined(self.who), self.when, self.evidence, self.note, self.reason)
-        return (self.image, self.patient, self.finding, *said)
+        who, when, why = joined(self.judged.people), self.judged.when, self.judged.reason_cell()
+        place = (self.image, self.patient, self.finding, self.before, self.after)
+        return (*place, who, when, self.evidence, self.note, why)
 
 
 def change_log(record: LabelRecord, reviewed: Reviewed) -> list[Entry]:
@@ -66,16 +65,16 @@ def change_log(record: LabelRecord, reviewed: Reviewed) -> list[Entry]:
     told = record.added | record.removed | reviewed.split | ((given.values != labels.values) & ~both_unknown)
     shares = votes_of(record)
     entries = []
-    for row, (people, when, why) in sorted(reviewed.names.items(), key=lambda found: (found[1][1], found[0])):
+    for row, judged in sorted(reviewed.judged.items(), key=lambda found: (found[1].when, found[0])):
         image = str(given.ids[row])
         before, after = label_cells(given.values[row]), label_cells(labels.values[row])
         for column in np.flatnonzero(told[row]).tolist():
-            votes = {name: (reviewed.standing[name][image].labels or ())[column] for name in people}
+            votes = {name: (reviewed.standing[name][image].labels or ())[column] for name in judged.people}
             kind, note = _judgement(record, reviewed, row, column, votes)
             patient = "" if patients is None else str(patients[row])
             cells = (image, patient, given.classes[column], before[column], after[column])
             said = _evidence(record, row, column, np.nan if shares is None else shares[row, column])
-            entries.append(Entry(kind, *cells, people, when, said, note, why))
+            entries.append(Entry(kind, *cells, judged, said, note))
     return entries
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,20 @@ REASON = "reason"  # a column of the details that those of earlier versions lack
 PLACES = ("id", "patient")  # columns of a table that no user gave, before those of the classes
 
 
+class Judged(NamedTuple):
+    """Who decided on an image, when and why."""
+
+    people: tuple[str, ...] = ()
+    when: str = ""  # the last of their decisions, in UTC
+    reasons: Mapping[str, str] = {}  # what some of them wrote, by name
+
+    def reason_cell(self) -> str:
+        """Their words in one cell of a table, with names where several people judged the image."""
+        if len(self.people) == 1:
+            return "".join(self.reasons.values())
+        return joined([f"{name}: {words}" for name, words in self.reasons.items()])
+
+
 @dataclass(frozen=True, eq=False)
 class Reviewed:
     """Labels after a review."""
@@ -36,7 +51,7 @@ class Reviewed:
     standing: Mapping[str, Mapping[str, Event]]  # what each person has said of an image, by name and id
     reviewers: NDArray[np.int64]  # (N) how many people judged the image
     split: NDArray[np.bool_]  # (N, C) labels on which they were evenly split; those are as given
-    names: Mapping[int, tuple[tuple[str, ...], str, str]]  # who judged an image, when last, and why, by row
+    judged: Mapping[int, Judged]  # by row
 
 
 def reviewed_labels(run: Path) -> LabelTable:
@@ -89,7 +104,7 @@ def merge(given: LabelTable, standing: Mapping[str, Mapping[str, Event]]) -> Rev
     values, split = given.values.copy(), np.zeros(given.values.shape, dtype=np.bool_)
     confirmed = split.copy() if given.confirmed is None else given.confirmed.copy()
     reviewers = np.zeros(len(given), dtype=np.int64)
-    names: dict[int, tuple[tuple[str, ...], str, str]] = {}
+    judged: dict[int, Judged] = {}
     for row, events_on in judgements.items():
         said = np.asarray([event.labels for event in events_on], dtype=np.float64)  # unknown is NaN
         yes, no = (said == 1).sum(axis=0), (said == 0).sum(axis=0)
@@ -99,16 +114,10 @@ def merge(given: LabelTable, standing: Mapping[str, Mapping[str, Event]]) -> Rev
         if given.exclusive and (values[row] == 1).sum() != 1:  # no class has a majority, so that nothing is decided
             values[row], confirmed[row], split[row] = given.values[row], False, True
         reviewers[row] = len(events_on)
-        people = tuple(sorted(event.reviewer for event in events_on))
-        names[row] = people, max(event.time for event in events_on), _reasons(events_on)
-    return Reviewed(replace(given, values=values, confirmed=confirmed), given, standing, reviewers, split, names)
-
-
-def _reasons(events: Sequence[Event]) -> str:
-    """What people wrote about an image in one cell, with their names where several judged it."""
-    if len(events) == 1:
-        return events[0].reason
-    return joined(sorted(f"{event.reviewer}: {event.reason}" for event in events if event.reason))
+        words = {event.reviewer: event.reason for event in sorted(events_on, key=lambda event: event.reviewer)}
+        reasons = {name: reason for name, reason in words.items() if reason}
+        judged[row] = Judged(tuple(words), max(event.time for event in events_on), reasons)
+    return Reviewed(replace(given, values=values, confirmed=confirmed), given, standing, reviewers, split, judged)
 
 
 def as_table(reviewed: Reviewed, own: kept.Kept | None) -> str:
@@ -143,11 +152,12 @@ def as_details(reviewed: Reviewed, earlier: Path | None = None) -> str:
     assert labels.confirmed is not None
     for row in np.flatnonzero((reviewed.reviewers > 0) | labels.confirmed.any(axis=1)).tolist():
         image, (old, new) = str(labels.ids[row]), (label_cells(given.values[row]), label_cells(labels.values[row]))
-        people, time, why = reviewed.names.get(row, ((), "", ""))
+        judged = reviewed.judged.get(row, Judged())
+        said = joined(judged.people), judged.when
         for column, name in enumerate(labels.classes):
-            if people:
+            if judged.people:
                 unresolved = str(int(reviewed.split[row, column]))
-                lines.append([image, name, old[column], new[column], joined(people), time, unresolved, why])
+                lines.append([image, name, old[column], new[column], *said, unresolved, judged.reason_cell()])
             elif labels.confirmed[row, column]:
                 kept_line = before.get((image, name))
                 lines.append(kept_line or [image, name, "", new[column], "", "", "0", ""])
