@@ -486,7 +486,8 @@ def test_the_page_to_sign_can_be_read_by_everybody_and_fits_the_paper(
     journal = Journal(hostile_run / FILE, evidence.classes)
     for row in evidence.rows[:8]:
         labels = plain_labels(evidence.proposed[row])
-        journal.submit(Event("Ada", str(evidence.record.given.ids[row]), "accept", labels)).result(timeout=20)
+        event = Event("Ada", str(evidence.record.given.ids[row]), "accept", labels, reason=f"<b>{'w' * 290}")
+        journal.submit(event).result(timeout=20)
     journal.close()
     _, page = write_log(hostile_run, read_reviewed(hostile_run), tmp_path / "changes.csv")
     for scheme in ("light", "dark"):
