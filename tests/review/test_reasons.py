@@ -90,6 +90,7 @@ def test_a_reason_is_one_line_of_limited_length(
         refused(answer, 400)
         assert answer.text == f"'reason' must be a text of at most {LONGEST_REASON} characters.\n"
     assert read_events(run / FILE, evidence.classes) == []
+    assert f'id="reason" maxlength="{LONGEST_REASON}"' in page.get("/").text  # so that nobody meets that line
     pasted = " a\tb\r\nc\u00a0d \u202ee\u00ad\x00\ud800 می\u200cخواهم "
     for sent in ("é" * LONGEST_REASON, None, pasted):
         assert decide(page, evidence, 4, "keep", reason=sent).status_code == 200
