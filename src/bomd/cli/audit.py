@@ -15,7 +15,7 @@ SHOWN = 10  # most suspect images in the closing summary
 
 
 def audit(
-    labels: Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or Excel: one row per image.")],
+    labels: Annotated[Path, typer.Argument(help="CSV or TSV, compressed or not, Parquet or Excel: one row per image.")],
     images: Annotated[
         Path | None, typer.Option("--images", metavar="DIR", help="The folder of the images, at any depth.")
     ] = None,
