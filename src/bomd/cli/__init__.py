@@ -134,7 +134,7 @@ def benchmark(
     results: Annotated[
         Path | None,
         typer.Option(
-            help="Add the runs to this .jsonl (or .jsonl.xz) of records, and write .csv and .md tables beside it."
+            help="Add the runs to this .jsonl (or .jsonl.xz) of records, and write .csv, .md and .tex tables beside it."
         ),
     ] = None,
     reference: Annotated[
@@ -191,13 +191,13 @@ def tables(
     records: Annotated[Path, typer.Argument(help="A .jsonl or .jsonl.xz file of records; it need not exist yet.")],
     places: Annotated[list[Path] | None, typer.Argument(help="Finished runs to add, or folders of them.")] = None,
 ) -> None:
-    """Add finished runs to a file of records, and write its .csv and .md tables anew."""
+    """Add finished runs to a file of records, and write its .csv, .md and .tex tables anew."""
     from bomd import runs
     from bomd.files import beside
     from bomd.reports.tables import add_results
 
     found = add_results(runs.find(places) if places else [], records)
-    print(f"{len(found)} runs: {beside(records, '.csv')}, {beside(records, '.md')}")
+    print(f"{len(found)} runs: {', '.join(str(beside(records, ending)) for ending in ('.csv', '.md', '.tex'))}")
 
 
 def embed(
