@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from bomd.cli.options import flag
+from bomd.cli.options import flag, option
 from bomd.errors import InputError
 
 if TYPE_CHECKING:
@@ -57,16 +57,13 @@ def predict(
     files: Annotated[list[Path], typer.Argument(help="PNG, JPEG, BMP, TIFF, WebP or DICOM files, or folders of them.")],
     form: Annotated[
         Format | None,
-        typer.Option("--format", help="How to write them; by default a table, or what the name of the file says."),
+        option("How to write them; by default a table, or what the name of the file says.", None, "--format"),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file instead.")] = None,
     heatmaps: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Draw here, for every image, where its most probable findings are seen."),
+        Path | None, option("Draw here, for every image, where its most probable findings are seen.", "DIR")
     ] = None,
-    finding: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this finding, also for heat maps (repeatable).")
-    ] = None,
+    finding: Annotated[list[str] | None, option("Only this finding, also for heat maps (repeatable).", "NAME")] = None,
     grey: Annotated[bool, flag("--grey", "Convert images in colour for a model that learnt from grey ones.")] = False,
 ) -> None:
     """Probabilities of every finding for new images. For research; not a medical device.
