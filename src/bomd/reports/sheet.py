@@ -15,8 +15,6 @@ from bomd.measure.significance import show as show_sample
 MISSING = "missing"
 LATEX = {
     "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
@@ -31,7 +29,7 @@ LATEX = {
     "–": "--",
     "—": "---",
     "…": r"\ldots{}",
-    **{character: "\\" + character for character in "&%$#_"},
+    **{character: "\\" + character for character in "&%$#_{}"},
 }
 
 
