@@ -48,6 +48,7 @@ def test_both_languages_mark_the_same_cells_and_spell_names_as_they_are() -> Non
         r"  \bottomrule",
         r"\end{tabular}",
     ]
+    assert r"  {[}x] & 1 \\" in latex_table(["a", "b"], [["[x]", 1]])  # \\[x] would be a length
 
 
 def test_bomd_tables_writes_what_a_paper_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

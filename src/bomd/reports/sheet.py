@@ -21,6 +21,7 @@ LATEX = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     '"': r"\textquotedbl{}",
+    **{character: f"{{{character}}}" for character in "[*"},  # else read as an argument of the row's end before them
     "±": r"$\pm$",
     "×": r"$\times$",
     "≥": r"$\geq$",
