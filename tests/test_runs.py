@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ntpath
+import os
 import subprocess
 import sys
 import time
@@ -12,7 +14,7 @@ import pytest
 from bomd import runs, sources
 from bomd.config import Config
 from bomd.errors import InputError
-from bomd.files import write_json
+from bomd.files import read_json, write_json
 
 
 def test_same_settings_same_directory_and_any_change_another(tmp_path: Path) -> None:
@@ -112,3 +114,14 @@ def test_environment_names_versions_device_and_code() -> None:
     assert found["device"] == "cpu"
     assert found["versions"]["torch"]
     assert found["peak_memory_mb"] > 10
+
+
+def test_packed_images_on_another_drive_of_windows_are_named_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, relative = runs.Run(tmp_path / "run"), ntpath.relpath
+    runs.remember_images(run, tmp_path / "store", 8, "state")
+    assert read_json(run.directory / "images.json")["store"] == "../store"
+    monkeypatch.setattr(os.path, "relpath", lambda path, start: relative(f"D:{path}", f"C:{start}"))
+    runs.remember_images(run, tmp_path / "store", 8, "state")
+    assert read_json(run.directory / "images.json")["store"] == str((tmp_path / "store").resolve())

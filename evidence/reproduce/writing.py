@@ -8,32 +8,12 @@ from itertools import chain
 from pathlib import Path
 
 from bomd.files import read_json, replacing, write_json, write_text
-from bomd.reports.sheet import Cell, Mean, escape, markdown_table, show, to_csv
+from bomd.reports.sheet import Cell, Mean, escape, latex, latex_table, markdown_table, to_csv
 from evidence.reproduce.artefact import Drawing, Sheet
 
 INDEX = "index.json"
 PIXELS = 200  # dots per inch of a PNG
 FORMS = (".csv", ".md", ".tex", ".svg", ".png")
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "≥": r"$\geq$",
-    "≤": r"$\leq$",
-    "−": "$-$",
-    "–": "--",
-    "—": "---",
-    "…": r"\ldots{}",
-    **{character: "\\" + character for character in "&%$#_"},
-}
 
 
 def write(
@@ -137,8 +117,6 @@ def to_markdown(sheet: Sheet, facts: Sequence[str] = ()) -> str:
 
 def to_latex(sheet: Sheet, facts: Sequence[str] = (), label: str = "") -> str:
     """A floating table for `booktabs` and `graphicx`, no wider than the text."""
-    columns = "l" + "r" * (len(sheet.heads) - 1)
-    body = [" & ".join(latex(show(cell)) for cell in row) + r" \\" for row in sheet.rows]
     notes = " ".join(latex(note) for note in (*sheet.notes, *facts))
     return "\n".join(
         [
@@ -147,20 +125,9 @@ def to_latex(sheet: Sheet, facts: Sequence[str] = (), label: str = "") -> str:
             rf"  \caption{{{latex(sheet.title)}}}",
             rf"  \label{{tab:{label}}}",
             r"  \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-            rf"  \begin{{tabular}}{{{columns}}}",
-            r"    \toprule",
-            "    " + " & ".join(latex(head) for head in sheet.heads) + r" \\",
-            r"    \midrule",
-            *(f"    {line}" for line in body),
-            r"    \bottomrule",
-            r"  \end{tabular}}",
+            *(f"  {line}" for line in f"{latex_table(sheet.heads, sheet.rows).rstrip()}}}".splitlines()),
             rf"  \par\smallskip{{\footnotesize {notes}\par}}",
             r"\end{table}",
             "",
         ]
     )
-
-
-def latex(text: str) -> str:
-    """Plain text as LaTeX source."""
-    return "".join(LATEX.get(character, character) for character in text)

@@ -216,7 +216,12 @@ def read_text(path: Path) -> str:
 
 def beside(path: Path, ending: str) -> Path:
     """The same name with another ending: runs.csv beside runs.jsonl and beside runs.jsonl.xz."""
-    return (path.with_suffix("") if path.suffix in PACKED else path).with_suffix(ending)
+    return unpacked(path).with_suffix(ending)
+
+
+def unpacked(path: Path) -> Path:
+    """What a file is called once it is not compressed any more: labels.csv for labels.csv.gz."""
+    return path.with_suffix("") if path.suffix.lower() in PACKED else path
 
 
 def write_json(path: Path, value: Any) -> None:

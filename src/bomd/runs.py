@@ -159,7 +159,9 @@ def start(root: Path, config: Config, data: Data | None = None, code: str = "") 
 
 def remember_images(run: Run, store: Path, size: int, state: str) -> None:
     """Write down where the packed images of a run are, and which they are, for those who look at them later."""
-    place = os.path.relpath(store.resolve(), run.directory.resolve())
+    place = str(store.resolve())
+    with suppress(ValueError):  # on Windows nothing leads from one drive to another
+        place = os.path.relpath(place, run.directory.resolve())
     write_json(run.directory / "images.json", {"store": place, "size": size, "fingerprint": state})
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import ntpath
+import os
 from pathlib import Path
 
 import numpy as np
@@ -197,3 +199,13 @@ def test_another_case_of_the_name_is_pointed_out(tmp_path: Path) -> None:
         InputError, match=r"2 of 3 rows .*; 2 of them are there in other .* 'a\.png' for 'a\.PNG': write"
     ):
         read_given(file, tmp_path / "images")
+
+
+def test_images_on_several_drives_of_windows_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which have no folder in common; elsewhere every two files have one."""
+    found = read_given(make(tmp_path, "id,Mass\na,1\nb,0\nc,1\n"), tmp_path / "images")
+    drives = iter("CDE")
+    paths = ntpath.commonpath
+    monkeypatch.setattr(os.path, "commonpath", lambda files: paths([f"{next(drives)}:{file}" for file in files]))
+    with pytest.raises(InputError, match="lie on several drives: put them below one folder"):
+        read_given(found.labels, None)

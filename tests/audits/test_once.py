@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import sys
 from collections import Counter
@@ -15,6 +16,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from bomd.audits import audit as auditing
 from bomd.audits import plan as planning
 from bomd.audits.audit import audit
 from bomd.audits.choose import Choice
@@ -22,6 +24,7 @@ from bomd.audits.found import Audit
 from bomd.clean.opinion import form_opinion
 from bomd.clean.posterior import judge
 from bomd.clean.relabel import neighbour_mean
+from bomd.cli import main
 from bomd.data import records
 from bomd.data.store import pack
 from bomd.experiments.records import load_predictions, load_record
@@ -105,6 +108,24 @@ def test_so_does_one_by_features_and_one_of_a_table_in_memory(
     assert one == two
 
 
+def test_every_argument_reaches_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its own name and as it was given."""
+    handed: dict[str, Any] = {}
+
+    def planned(*values: Any, **named: Any) -> None:
+        found = inspect.signature(planning.plan).bind(*values, **named).arguments
+        handed.update(found.pop("layout"), **found)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(auditing, "plan", planned)
+    names = [name for name in inspect.signature(audit).parameters if name != "layout"]
+    given = {name: object() for name in (*names, "id_column")}
+    with pytest.raises(KeyboardInterrupt):
+        audit(**given)  # type: ignore[arg-type]  # nobody looks at the values
+    assert len(names) > 10
+    assert handed == given
+
+
 def test_rows_that_are_left_out_are_not_read_again(place: Path, counted: Callable[..., Counter[str]]) -> None:
     """A class that only they have is no class of what is left."""
     with (place / "labels.csv").open("a") as stream:
@@ -138,6 +159,32 @@ def test_after_a_crash_it_goes_on_where_it_was(
     trained = (again.run.directory / "model" / "model.json").stat().st_mtime_ns
     assert audit(place / "labels.csv", place / "images", output=place / "out").run.directory == again.run.directory
     assert (again.run.directory / "model" / "model.json").stat().st_mtime_ns == trained
+
+
+@pytest.mark.parametrize("way", ["trained", "by features"])
+def test_one_that_is_done_says_so_and_nothing_of_training(
+    place: Path, capsys: pytest.CaptureFixture[str], way: str
+) -> None:
+    def said(*more: str) -> str:
+        """What the command says before it is done, or once it has planned."""
+        words = ["audit", str(place / "labels.csv"), "--images", str(place / "images"), "-o", str(place / "out"), *more]
+        with pytest.raises(SystemExit) as stop:
+            main(words if way == "trained" else [*words, "--features", str(place / "features.npy")])
+        assert not stop.value.code
+        return capsys.readouterr().err
+
+    done, training = f"This audit is done already: its report is {place / 'out' / 'report.html'}", "Training will take"
+    for before in (said("--plan"), said()):
+        assert done not in before
+        assert (training in before) == (way == "trained")
+    for after in (said(), said("--plan")):
+        assert after.count(done) == 1
+        assert training not in after
+    if way == "by features":
+        assert done not in said("--seed", "1", "--plan")  # another audit, of which nothing is there
+        said("--seed", "1")
+        assert done not in said("--plan")  # the report is that of the other now
+        assert done in said("--seed", "1", "--plan")
 
 
 def test_changed_labels_and_changed_images_are_another_run(place: Path) -> None:

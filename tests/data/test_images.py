@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -153,10 +154,13 @@ def test_images_are_found_in_folders_and_by_name(tmp_path: Path) -> None:
     ]
     assert found.others == (f"{tmp_path}/notes.txt",)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"No images in .*empty: looked for \.png"):
-        find_images([tmp_path / "empty"])
-    with pytest.raises(InputError, match="No image or folder"):
-        find_images([tmp_path / "absent"])
+    places = [tmp_path / "empty", tmp_path / "b.PNG", tmp_path / "absent"]
+    found = find_images(places)
+    assert found.images == (str(tmp_path / "b.PNG"),)
+    empty, absent = found.missing.values()
+    assert list(found.missing) == [str(place) for place in (places[0], places[2])]
+    assert re.match(r"No images in .*empty: looked for \.png", empty)
+    assert absent == f"No image or folder {places[2]}."
 
 
 def test_dicom_without_a_suffix_is_found_by_its_content(tmp_path: Path) -> None:
@@ -178,8 +182,8 @@ def test_dicom_without_a_suffix_is_found_by_its_content(tmp_path: Path) -> None:
     assert text.startswith("6 other files are no images and were skipped (5 without a suffix, 1 .gif): '")
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "only.gif").write_text("")
-    with pytest.raises(InputError, match=r"No images in .*; 1 other file is no image and was skipped .*'.*only\.gif'"):
-        find_images([tmp_path / "sub"])
+    (why,) = find_images([tmp_path / "sub"]).missing.values()
+    assert re.match(r"No images in .*; 1 other file is no image and was skipped .*'.*only\.gif'", why)
 
 
 GREY = (np.arange(12, dtype=np.uint8).reshape(3, 4) * 20).astype(np.uint8)

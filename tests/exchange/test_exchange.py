@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import functools
+import ntpath
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +17,8 @@ from bomd.clean.opinion import form_opinion
 from bomd.cli import main
 from bomd.errors import InputError
 from bomd.exchange import EXCHANGES, documents, table
-from bomd.exchange.judgement import Judgement, from_lists, soundness
+from bomd.exchange import judgement as judgement_of
+from bomd.exchange.judgement import Judgement, from_lists, names_below, soundness
 from bomd.exchange.label_studio import file_of
 from bomd.experiments.records import LabelRecord
 from bomd.files import write_json
@@ -369,3 +372,13 @@ def test_judgements_must_be_about_the_same_images(judgement: Judgement) -> None:
         Judgement(judgement.given, other)
     with pytest.raises(InputError, match="other classes"):
         Judgement(judgement.given, judgement.given.align(("a",)))
+
+
+def test_images_on_another_drive_of_windows_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No relative path leads from C: to D:, about which Windows' `os.path.relpath` raises an error of its own."""
+    monkeypatch.setattr(judgement_of, "Path", PureWindowsPath)
+    monkeypatch.setattr(judgement_of, "os", SimpleNamespace(path=ntpath))
+    root, files = PureWindowsPath(r"C:\out"), [r"C:\out\a.png", r"c:\OUT\deep\b.png"]
+    assert names_below(root, files, "as said") == ["a.png", "deep/b.png"]  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"^2 of 4 images are not below C:\\out, as said\.$"):
+        names_below(root, [*files, r"D:\out\a.png", r"C:\other\c.png"], "as said")  # type: ignore[arg-type]

@@ -108,7 +108,7 @@ def test_what_is_not_there_is_called_missing() -> None:
     text = markdown(found)
     assert "| bce | 0.700 ± 0.100 | missing | 0.550 ± 0.071 (2 of 3 runs) |" in text
     assert "| elr | missing | missing | missing |" in text
-    assert "| bomd | 0.850 ± 0.050 | missing | 0.700 (1 of 3 runs) |" in text
+    assert "| bomd | **0.850 ± 0.050** | missing | **0.700 (1 of 3 runs)** |" in text
     assert "- elr: no noise; (0.6, 0.6); (0.4, 0.4) (seeds 0, 1, 2)" in text
     assert "- bomd: (0.4, 0.4) (seeds 1, 2)" in text
     (complete,) = compare([one for one in RECORDS if not one.config.noise])

@@ -11,7 +11,7 @@ import pandas as pd
 
 from bomd import progress
 from bomd.audits.columns import MOVED, cells, names, number
-from bomd.audits.found import FACTS, LONG, PAGE, TABLE, Audit
+from bomd.audits.found import FACTS, LONG, PAGE, RUNS, TABLE, Audit
 from bomd.audits.given import Given
 from bomd.audits.kept import keep
 from bomd.audits.plan import Plan, plan
@@ -55,7 +55,7 @@ def audit(
     The same call continues where an earlier one stopped, and returns at once where it is done.
 
     Args:
-        table: A CSV, TSV, Parquet or Excel file, a data frame with the same columns, or labels.
+        table: A CSV, TSV (`.gz`, too), Parquet or Excel file, a data frame with the same columns, or labels.
         images: The folder of the images.
         output: Where results are written; by default a folder named after the table, in the working directory.
         features: Embeddings of the images, `.npy` with one row per row of the table or `.npz` with "ids" and
@@ -76,14 +76,31 @@ def audit(
         drop_duplicates: Keep the first row of an id that occurs again, instead of refusing the table.
         layout: What the columns are, as for the dataset `folder`, such as `id_column="file"`.
     """
-    options = {name: value for name, value in locals().items() if name != "layout"}  # all of them are the plan's, too
     check_keywords("bomd.audit", layout, audit, folder.Columns)
-    return carry_out(plan(**options, **layout))
+    planned = plan(
+        table,
+        images,
+        output=output,
+        features=features,
+        probabilities=probabilities,
+        backbone=backbone,
+        rates=rates,
+        size=size,
+        mode=mode,
+        per_image=per_image,
+        minutes=minutes,
+        weights=weights,
+        seed=seed,
+        skip_missing=skip_missing,
+        drop_duplicates=drop_duplicates,
+        **layout,
+    )
+    return carry_out(planned)
 
 
 def carry_out(plan: Plan) -> Audit:
     """Train, or take what is given, and write labels, report and run directory."""
-    root = plan.output / "runs"
+    root = plan.output / RUNS
     choice = None if plan.choice is None else asdict(plan.choice)
     facts: dict[str, Any] = {"format": FORMAT, "given": plan.given.name, "request": plan.request}
     facts |= {"choice": choice, "rates": plan.rates}

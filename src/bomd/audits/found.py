@@ -21,6 +21,7 @@ from bomd.runs import Run
 from bomd.tables import Flags, LabelTable, Opinion
 
 FACTS, TABLE, LONG, PAGE = "audit.json", "labels_clean.csv", "doubtful_labels.csv", "report.html"
+RUNS = "runs"  # the folder of the run directories
 LEAST = 0.2  # probability of being wrong below which a label is not listed
 MOST = 100_000  # rows, so that the file opens anywhere
 THUMBNAIL = 128  # pixels

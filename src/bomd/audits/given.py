@@ -48,7 +48,10 @@ def read_given(
     confirmed = table if isinstance(table, LabelTable) else None
     if isinstance(table, LabelTable):
         if images is None and table.paths is not None and len(table):
-            images = os.path.commonpath([str(Path(str(path)).absolute().parent) for path in table.paths])
+            try:
+                images = os.path.commonpath([str(Path(str(path)).absolute().parent) for path in table.paths])
+            except ValueError as error:  # of Windows
+                raise InputError("The images lie on several drives: put them below one folder.") from error
         columns = {"id_column": "id", "patient_column": "patient", "classes": list(table.classes)} | columns
         values = [["" if np.isnan(value) else f"{value:g}" for value in column] for column in table.values.T]
         named_by = {"id": table.ids.tolist(), "patient": table.groups.tolist()}

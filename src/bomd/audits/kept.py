@@ -23,7 +23,7 @@ from bomd.data.datasets.corrected import details_beside
 from bomd.data.label_files import kind_of, read_verbatim
 from bomd.data.records import Records
 from bomd.errors import InputError
-from bomd.files import checksum, read_json, write_json, write_pieces
+from bomd.files import checksum, read_json, unpacked, write_json, write_pieces
 from bomd.runs import Run
 from bomd.tables import NO_FINDING
 from bomd.typed import convert, table
@@ -56,7 +56,7 @@ class Kept:
 
 def keep(given: Given, directory: Path) -> None:
     """Put the given table and its form down in a run directory, with the details of earlier reviews."""
-    suffix = Path(given.name).suffix.lower()
+    suffix = unpacked(Path(given.name)).suffix.lower()
     write_pieces(directory / TABLE, given.records.lines())
     facts = {"suffix": suffix if suffix in (".csv", ".tsv") else ".csv", "digest": checksum(directory / TABLE)}
     write_json(directory / FORM, facts | asdict(form_of(given.layout)))
@@ -94,7 +94,7 @@ def _of_folder(train: dict[str, Any]) -> Kept | None:
         return None
     earlier = Path(str(train.get("labels_from", layout.file)))
     details = earlier if earlier.stem.endswith("-details") else details_beside(earlier)
-    return Kept(records, form_of(layout), layout.file.suffix, details)
+    return Kept(records, form_of(layout), unpacked(layout.file).suffix, details)
 
 
 def form_of(layout: folder.Layout) -> Form:

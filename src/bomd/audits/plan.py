@@ -13,7 +13,7 @@ import pandas as pd
 from bomd import progress
 from bomd.audits.arrays import read_rates
 from bomd.audits.choose import SMALLEST, Choice, choose, explain
-from bomd.audits.found import FACTS, PAGE, TABLE
+from bomd.audits.found import FACTS, PAGE, RUNS, TABLE
 from bomd.audits.given import Given, read_given
 from bomd.audits.start import with_start
 from bomd.audits.untrained import PICTURES, StandIn, at_most_one, find_stand_in
@@ -27,8 +27,9 @@ from bomd.data.wanted import file_state
 from bomd.errors import InputError
 from bomd.experiments.confirmed import decided_note
 from bomd.experiments.one_label import HANDED, ONE_LABEL
-from bomd.files import fingerprint, read_json
+from bomd.files import fingerprint, read_json, unpacked
 from bomd.pretrain.provide import check_known
+from bomd.runs import locate, run_of_audit
 from bomd.tables import NO_FINDING, LabelTable
 
 FEWEST = 4  # patients: two networks learn from two each
@@ -49,6 +50,12 @@ class Plan:
     size: int
     mode: Mode
     notes: tuple[str, ...]
+
+    @property
+    def done(self) -> bool:
+        """Whether what lies in the folder is this audit, from beginning to end."""
+        run = locate(self.output / RUNS, self.config())
+        return run.finished and run_of_audit(self.output) == run.directory
 
     def config(self) -> Config:
         """The experiment; its labels are handed over, and `train` says what they are and not where to read them."""
@@ -79,7 +86,7 @@ def plan(
     **layout: Any,
 ) -> Plan:
     """Read and check everything, and decide how to train; arguments as for `audit`."""
-    stem = Path(table).stem if isinstance(table, str | Path) else "labels"
+    stem = unpacked(Path(table)).stem if isinstance(table, str | Path) else "labels"
     place = Path(output) if output is not None else Path(f"{stem}-audit")
     _check_free(place, table)
     if weights is not None:
@@ -106,6 +113,7 @@ def plan(
     if measured and labels.exclusive:
         raise InputError(f"--rates: {ONE_LABEL_RATES} Every image here has one; with --multi-label it might have more.")
     choice, stand_in = None, find_stand_in(given, labels, features, probabilities, backbone, size)
+    lines: tuple[str, ...] = ()
     if stand_in is not None:
         if weights is not None:
             raise InputError("--weights is for networks that an audit trains, and here none is: leave it out.")
@@ -114,12 +122,13 @@ def plan(
         request = fingerprint(request, size, minutes, *([weights] if weights else []))
         choice = _earlier_choice(place, request) or choose(len(labels), _largest(labels), minutes=minutes, size=size)
         choice, offered = with_start(choice, weights, labels)
-        side = choice.size
-        for line in (*explain(choice, len(labels)), *offered):
-            progress.say(line)
-    for note in notes:
-        progress.say(f"Note: {note}")
-    return Plan(given, labels, place, request, choice, stand_in, measured, seed, side, mode, tuple(notes))
+        side, lines = choice.size, (*explain(choice, len(labels)), *offered)
+    made = Plan(given, labels, place, request, choice, stand_in, measured, seed, side, mode, tuple(notes))
+    if made.done:
+        lines = (f"This audit is done already: its report is {place / PAGE}",)
+    for line in (*lines, *(f"Note: {note}" for note in notes)):
+        progress.say(line)
+    return made
 
 
 def complete(labels: LabelTable) -> tuple[LabelTable, list[str]]:

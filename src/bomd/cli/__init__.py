@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from bomd.cli import audit, data, exchange, plain_help, predict, pretrain, reproduce, review
-from bomd.cli.options import Jobs, Overrides, Root, Seeds, complain, output, say, typed
+from bomd.cli.options import Jobs, Overrides, Root, Seeds, complain, option, output, say, typed
 from bomd.errors import InputError
 from bomd.recipes import shipped_recipes
 
@@ -65,18 +65,14 @@ def demo(root: Root = Path("runs"), overrides: Overrides = None) -> None:
 def run(
     recipe: Recipe,
     method: Annotated[
-        str | None,
-        typer.Option(help="Use this method instead of the recipe's: a name, or package.module:Class for your own."),
+        str | None, option("Use this method instead of the recipe's: a name, or package.module:Class for your own.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Use this seed instead of the recipe's.")] = None,
+    seed: Annotated[int | None, option("Use this seed instead of the recipe's.")] = None,
     labels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Learn from these labels, such as those that `decisions` wrote.")
+        Path | None, option("Learn from these labels, such as those that `decisions` wrote.", "FILE")
     ] = None,
     loggers: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--logger", metavar="NAME", help="tensorboard (the default), csv, or module:function (repeatable)."
-        ),
+        list[str] | None, option("tensorboard (the default), csv, or module:function (repeatable).", "NAME", "--logger")
     ] = None,
     root: Root = Path("runs"),
     overrides: Overrides = None,
@@ -118,28 +114,19 @@ def methods(name: Annotated[str | None, typer.Argument(metavar="NAME", help="Sho
 def benchmark(
     recipes: Annotated[list[str], typer.Argument(metavar="RECIPE", help="TOML files, or names as for `run`.")],
     methods: Annotated[
-        str,
-        typer.Option(help="Methods to compare, separated by commas, or all; package.module:Class for one of your own."),
+        str, option("Methods to compare, separated by commas, or all; package.module:Class for one of your own.")
     ] = "bce,bomd",
     seeds: Seeds = "0,1,2",
     cells: Annotated[
         list[str] | None,
-        typer.Option(
-            "--cell",
-            metavar="'KEY=VALUE ...'",
-            help="One column of the comparison: settings separated by spaces (repeatable).",
-        ),
+        option("One column of the comparison: settings separated by spaces (repeatable).", "'KEY=VALUE ...'", "--cell"),
     ] = None,
     jobs: Jobs = 1,
     results: Annotated[
         Path | None,
-        typer.Option(
-            help="Add the runs to this .jsonl (or .jsonl.xz) of records, and write .csv and .md tables beside it."
-        ),
+        option("Add the runs to this .jsonl (or .jsonl.xz) of records, and write .csv, .md and .tex tables beside it."),
     ] = None,
-    reference: Annotated[
-        str, typer.Option(metavar="METHOD", help="The method that tables and page compare the others with.")
-    ] = "bomd",
+    reference: Annotated[str, option("The method that tables and page compare the others with.", "METHOD")] = "bomd",
     page: Annotated[bool, typer.Option("--report/--no-report", help="Gather all runs in one HTML page.")] = True,
     root: Root = Path("runs"),
     overrides: Overrides = None,
@@ -175,9 +162,7 @@ def benchmark(
 def report(
     places: Annotated[list[Path], typer.Argument(help="Run directories, or folders that contain them.")],
     page: Annotated[Path, output("The page to write.")] = Path("report.html"),
-    reference: Annotated[
-        str, typer.Option(metavar="METHOD", help="The method that the page compares the others with.")
-    ] = "bce",
+    reference: Annotated[str, option("The method that the page compares the others with.", "METHOD")] = "bce",
 ) -> None:
     """Gather finished runs into one HTML page that opens without a network."""
     from bomd import runs
@@ -191,25 +176,25 @@ def tables(
     records: Annotated[Path, typer.Argument(help="A .jsonl or .jsonl.xz file of records; it need not exist yet.")],
     places: Annotated[list[Path] | None, typer.Argument(help="Finished runs to add, or folders of them.")] = None,
 ) -> None:
-    """Add finished runs to a file of records, and write its .csv and .md tables anew."""
+    """Add finished runs to a file of records, and write its .csv, .md and .tex tables anew."""
     from bomd import runs
     from bomd.files import beside
     from bomd.reports.tables import add_results
 
     found = add_results(runs.find(places) if places else [], records)
-    print(f"{len(found)} runs: {beside(records, '.csv')}, {beside(records, '.md')}")
+    print(f"{len(found)} runs: {', '.join(str(beside(records, ending)) for ending in ('.csv', '.md', '.tex'))}")
 
 
 def embed(
     classes: Annotated[list[str], typer.Argument(help="Class names; quote those with spaces.")],
     model: Annotated[
         str,
-        typer.Option(
-            help="minilm (ships with bomd), bluebert, biobert, clinicalbert, a folder of a transformers "
+        option(
+            "minilm (ships with bomd), bluebert, biobert, clinicalbert, a folder of a transformers "
             "model, glove, random, a .npy file, or auto."
         ),
     ] = "auto",
-    vectors: Annotated[Path | None, typer.Option(help="Word vectors as text, for --model glove.")] = None,
+    vectors: Annotated[Path | None, option("Word vectors as text, for --model glove.")] = None,
     saved: Annotated[Path | None, output("Save the vectors as .npy here.")] = None,
 ) -> None:
     """Turn class names into the vectors that descriptors are learnt towards, and show how alike they are."""

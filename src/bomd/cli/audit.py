@@ -8,19 +8,17 @@ from typing import Annotated
 import typer
 
 from bomd.cli import options
-from bomd.cli.options import ImageMode, Mode, flag, say, setting, typed
+from bomd.cli.options import ImageMode, Mode, flag, option, say, setting, typed
 from bomd.errors import InputError
 
 SHOWN = 10  # most suspect images in the closing summary
 
 
 def audit(
-    labels: Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or Excel: one row per image.")],
-    images: Annotated[
-        Path | None, typer.Option("--images", metavar="DIR", help="The folder of the images, at any depth.")
-    ] = None,
+    labels: Annotated[Path, typer.Argument(help="CSV or TSV, compressed or not, Parquet or Excel: one row per image.")],
+    images: Annotated[Path | None, option("The folder of the images, at any depth.", "DIR", "--images")] = None,
     output: Annotated[Path | None, options.output("Where results go; by default LABELS-audit here.", "DIR")] = None,
-    size: Annotated[int | None, typer.Option(help="Side of the images in pixels, instead of what fits.")] = None,
+    size: Annotated[int | None, option("Side of the images in pixels, instead of what fits.")] = None,
     mode: ImageMode = Mode.auto,
     single: Annotated[
         bool | None,
@@ -32,42 +30,39 @@ def audit(
     ] = None,
     features: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Your own embeddings: .npy with one row per row of LABELS, or .npz with ids and features. "
+        option(
+            "Your own embeddings: .npy with one row per row of LABELS, or .npz with ids and features. "
             "No network is trained then.",
+            "FILE",
         ),
     ] = None,
     probabilities: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Probabilities of the labels by a model of yours that never saw the image: .npy with one row per row "
+        option(
+            "Probabilities of the labels by a model of yours that never saw the image: .npy with one row per row "
             "of LABELS and one column per class, or .npz with ids, probabilities and maybe classes.",
+            "FILE",
         ),
     ] = None,
     backbone: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="A network that somebody trained, whose features judge the labels: hf:NAME_OR_FOLDER (Hugging Face), "
+        option(
+            "A network that somebody trained, whose features judge the labels: hf:NAME_OR_FOLDER (Hugging Face), "
             "timm:NAME, efficientnet_lite0 or densenet121. No network is trained then.",
+            "NAME",
         ),
     ] = None,
     rates: Annotated[
         Path | None,
-        typer.Option(
-            metavar="CSV",
-            help="How often labels are wrong, where somebody measured it: columns class, miss, false_alarm.",
-        ),
+        option("How often labels are wrong, where somebody measured it: columns class, miss, false_alarm.", "CSV"),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="How long training may take; by default 10 on a CPU and 30 on a GPU.")
+        float | None, option("How long training may take; by default 10 on a CPU and 30 on a GPU.")
     ] = None,
     weights: Annotated[
         str | None,
-        typer.Option(
-            help="What networks start from: imagenet+phantom, or phantom for the small network, learns chests from "
+        option(
+            "What networks start from: imagenet+phantom, or phantom for the small network, learns chests from "
             "generated X-rays first; self learns your images without their labels; a model folder."
         ),
     ] = None,

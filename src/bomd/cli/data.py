@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from bomd.cli.options import ImageMode, Mode, flag, output, setting, typed
+from bomd.cli.options import ImageMode, Mode, flag, option, output, setting, typed
 from bomd.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 KNOWN = "nih, chexpert, openi, padchest, nih-google, phantom, or folder for data of your own."
 Name = Annotated[str, typer.Argument(metavar="NAME", help=KNOWN)]
-DataRoot = Annotated[
-    Path | None, typer.Option("--root", metavar="DIR", help="The folder of the dataset, as downloaded.")
-]
+DataRoot = Annotated[Path | None, option("The folder of the dataset, as downloaded.", "DIR", "--root")]
 ReaderOptions = Annotated[
     list[str] | None,
     setting("An argument of the dataset's reader, as in a recipe's [train], e.g. --set split=test (repeatable)."),
@@ -77,8 +75,7 @@ def prepare(
     skip_broken: Annotated[bool, flag("--skip-broken", "Leave out and list images that cannot be read.")] = False,
     mode: ImageMode = Mode.auto,
     shard: Annotated[
-        str | None,
-        typer.Option(metavar="NUMBER/COUNT", help="Pack this share alone, such as 3/16; others may run meanwhile."),
+        str | None, option("Pack this share alone, such as 3/16; others may run meanwhile.", "NUMBER/COUNT")
     ] = None,
     join: Annotated[bool, flag("--join", "Make one store of all shards, after checking them.")] = False,
 ) -> None:
@@ -119,9 +116,7 @@ def prepare(
 def labels(
     name: Name,
     root: DataRoot = None,
-    class_name: Annotated[
-        str | None, typer.Option("--class", metavar="CLASS", help="Show the raw terms behind this class.")
-    ] = None,
+    class_name: Annotated[str | None, option("Show the raw terms behind this class.", "CLASS", "--class")] = None,
     options: ReaderOptions = None,
 ) -> None:
     """Count the labels of a dataset, or show which words of the label file became a class.

@@ -14,15 +14,15 @@ def convert(
     source: Annotated[Path, typer.Argument(help="A finished run, a label file, or what another tool has exported.")],
     output: Annotated[Path, shared.output("The file to write; for fiftyone a folder.")],
     read_as: Annotated[
-        str | None, typer.Option("--from", metavar="FORM", help="What SOURCE is, where its name does not say so.")
+        str | None, shared.option("What SOURCE is, where its name does not say so.", "FORM", "--from")
     ] = None,
     write_as: Annotated[
         str | None,
-        typer.Option(
-            "--to",
-            metavar="FORM",
-            help="table, parquet, cleanlab, fiftyone, torchxrayvision, label-studio, cvat, hugging-face or "
+        shared.option(
+            "table, parquet, cleanlab, fiftyone, torchxrayvision, label-studio, cvat, hugging-face or "
             "image-folder; by default what the name of the output says.",
+            "FORM",
+            "--to",
         ),
     ] = None,
     options: Annotated[

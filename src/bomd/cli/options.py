@@ -26,6 +26,11 @@ def setting(what: str) -> Any:
     return typer.Option("--set", metavar="KEY=VALUE", help=what)
 
 
+def option(what: str, metavar: str | None = None, *names: str) -> Any:
+    """An option that takes a value, called like its argument unless names are given."""
+    return typer.Option(*names, metavar=metavar, help=what)
+
+
 def flag(name: str, what: str) -> Any:
     """An option that is there or not."""
     return typer.Option(name, help=what)

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from bomd.cli.options import flag
+from bomd.cli.options import flag, option
 from bomd.errors import InputError
 
 if TYPE_CHECKING:
@@ -57,16 +57,13 @@ def predict(
     files: Annotated[list[Path], typer.Argument(help="PNG, JPEG, BMP, TIFF, WebP or DICOM files, or folders of them.")],
     form: Annotated[
         Format | None,
-        typer.Option("--format", help="How to write them; by default a table, or what the name of the file says."),
+        option("How to write them; by default a table, or what the name of the file says.", None, "--format"),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file instead.")] = None,
     heatmaps: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Draw here, for every image, where its most probable findings are seen."),
+        Path | None, option("Draw here, for every image, where its most probable findings are seen.", "DIR")
     ] = None,
-    finding: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this finding, also for heat maps (repeatable).")
-    ] = None,
+    finding: Annotated[list[str] | None, option("Only this finding, also for heat maps (repeatable).", "NAME")] = None,
     grey: Annotated[bool, flag("--grey", "Convert images in colour for a model that learnt from grey ones.")] = False,
 ) -> None:
     """Probabilities of every finding for new images. For research; not a medical device.
@@ -83,6 +80,7 @@ def predict(
 
     For example: bomd predict runs/demo/bomd/seed0-1a2b3c scans/ --format json -o findings.json --heatmaps heat/
     """
+    from bomd.data.image_files import find_images, told
     from bomd.files import is_stream, write_pieces
     from bomd.models import model as models
     from bomd.models.blocks import predict_blocks
@@ -93,7 +91,8 @@ def predict(
     form = form or _format_of(output)
     opened = models.load(only_run(model))
     chosen = _choose(opened, finding)
-    found, skipped, unreadable = _find(files)
+    places = find_images(files)
+    found, skipped, unreadable = places.images, places.others, dict(places.missing)
     note = _note_on_colour(opened, found, grey)
     part = None if output is None or is_stream(output) else part_of(output)
     count = 0
@@ -132,8 +131,6 @@ def predict(
     if note is not None:
         _complain(note, "yellow")
     if skipped:
-        from bomd.data.image_files import told
-
         _complain(f"{told(skipped)}.", "yellow")
     for name, reason in unreadable.items():
         _complain(reason if name in reason else f"{name}: {reason}")
@@ -185,24 +182,6 @@ def _note_on_colour(model: Model, files: Sequence[str], grey: bool) -> str | Non
     if grey and model.colour:
         raise InputError("--grey: this model learnt from images in colour, so there is nothing to convert.")
     return None if grey or model.converts else check_fits(files, colour=model.colour)
-
-
-def _find(places: Sequence[Path]) -> tuple[list[str], list[str], dict[str, str]]:
-    """The image files at these places, other files there, and why there is no image at each of the other places."""
-    from bomd.data.image_files import find_images
-
-    found: dict[str, None] = {}
-    skipped: dict[str, None] = {}
-    missing = {}
-    for place in places:
-        try:
-            here = find_images([place])
-        except InputError as error:
-            missing[str(place)] = str(error)
-            continue
-        found.update(dict.fromkeys(here.images))
-        skipped.update(dict.fromkeys(here.others))
-    return list(found), [name for name in skipped if name not in found], missing
 
 
 def _rows(block: Block, chosen: Sequence[str], model: Model) -> Iterator[Predicted]:

@@ -17,17 +17,15 @@ def pretrain(
     ] = "efficientnet_lite0",
     weights: Annotated[
         str | None,
-        typer.Option(help="phantom, or imagenet+phantom; by default the second where there are ImageNet weights."),
+        options.option("phantom, or imagenet+phantom; by default the second where there are ImageNet weights."),
     ] = None,
-    size: Annotated[int, typer.Option(help="Side of the images that it is for, in pixels.")] = 128,
-    count: Annotated[int | None, typer.Option(help="Phantoms to learn from; by default what takes minutes.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over them.")] = None,
+    size: Annotated[int, options.option("Side of the images that it is for, in pixels.")] = 128,
+    count: Annotated[int | None, options.option("Phantoms to learn from; by default what takes minutes.")] = None,
+    epochs: Annotated[int | None, options.option("Passes over them.")] = None,
     hospitals: Annotated[
-        str | None, typer.Option(help="Where phantoms are taken, separated by commas: north, south, varied.")
+        str | None, options.option("Where phantoms are taken, separated by commas: north, south, varied.")
     ] = None,
-    targets: Annotated[
-        str, typer.Option(help="What to learn beside labels, separated by commas: severity, place.")
-    ] = "",
+    targets: Annotated[str, options.option("What to learn beside labels, separated by commas: severity, place.")] = "",
     seed: Annotated[int, typer.Option(min=0, help="Of the phantoms and of everything drawn at random.")] = 0,
     output: Annotated[Path | None, options.output("Also copy the model folder to here.", "DIR")] = None,
 ) -> None:

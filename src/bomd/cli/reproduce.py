@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from bomd.cli.options import Jobs, Seeds, flag, setting
+from bomd.cli.options import Jobs, Seeds, flag, option, setting
 from bomd.errors import InputError
 
 CHECKOUTS = (Path(__file__).parents[3], Path())  # around this file, or where the command is given
@@ -21,12 +21,12 @@ def reproduce(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME", help="Tables or figures, as --list names them, or all.")
     ] = None,
-    recipe: Annotated[str, typer.Option(help="A TOML file, or the name of a recipe that ships with bomd.")] = "phantom",
+    recipe: Annotated[str, option("A TOML file, or the name of a recipe that ships with bomd.")] = "phantom",
     seeds: Seeds = "0,1,2",
     jobs: Jobs = 1,
-    root: Annotated[Path, typer.Option("--runs", help="Where runs and their stages are kept.")] = Path("runs"),
+    root: Annotated[Path, option("Where runs and their stages are kept.", None, "--runs")] = Path("runs"),
     results: Annotated[
-        Path, typer.Option(help="The folder of RECIPE.jsonl.xz, the records, and of reproduced/RECIPE, what is made.")
+        Path, option("The folder of RECIPE.jsonl.xz, the records, and of reproduced/RECIPE, what is made.")
     ] = Path("results"),
     overrides: Annotated[
         list[str] | None, setting("Override a setting of all runs, such as --set train.root=DIR.")

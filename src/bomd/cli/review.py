@@ -10,13 +10,13 @@ from typing import Annotated
 import typer
 
 from bomd.cli import options
-from bomd.cli.options import RunDirectory, flag, say, typed
+from bomd.cli.options import RunDirectory, flag, option, say, typed
 
 
 def review(
     run: RunDirectory,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0 takes a free one.")] = 0,
-    reviewer: Annotated[str | None, typer.Option(metavar="NAME", help="Your name; else the page asks for it.")] = None,
+    reviewer: Annotated[str | None, option("Your name; else the page asks for it.", "NAME")] = None,
     open_page: Annotated[bool, flag("--open", "Open the page in a browser.")] = False,
     originals: Annotated[
         bool | None,
@@ -64,16 +64,12 @@ def review(
 def decisions(
     run: RunDirectory,
     output: Annotated[Path | None, options.output("Where the reviewed labels go.", "FILE")] = None,
-    rates: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write how often labels are wrong, for `audit --rates`.")
-    ] = None,
+    rates: Annotated[Path | None, option("Also write how often labels are wrong, for `audit --rates`.", "FILE")] = None,
     log: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also write a change log, and beside it the same as a page to sign."),
+        Path | None, option("Also write a change log, and beside it the same as a page to sign.", "FILE")
     ] = None,
     copies: Annotated[
-        list[Path] | None,
-        typer.Option("--with", metavar="COPY", help="First take in what was decided on a copy of RUN (repeatable)."),
+        list[Path] | None, option("First take in what was decided on a copy of RUN (repeatable).", "COPY", "--with")
     ] = None,
 ) -> None:
     """Write your own table with the labels that people decided on, and say how far reviewers agree.
@@ -124,8 +120,7 @@ def retrain(
     run: RunDirectory,
     output: Annotated[Path | None, options.output("Where the model goes; by default RUN/retrained.", "DIR")] = None,
     held_out: Annotated[
-        float | None,
-        typer.Option(help="Share of the patients that choose thresholds; by default that of the run, or a fifth."),
+        float | None, option("Share of the patients that choose thresholds; by default that of the run, or a fifth.")
     ] = None,
 ) -> None:
     """Train a classifier from an audit or run and what people decided about it, with thresholds.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bomd.errors import InputError
@@ -25,6 +25,7 @@ class FoundImages:
 
     images: tuple[str, ...]
     others: tuple[str, ...]  # those in folders that are no images, hidden ones apart
+    missing: Mapping[str, str] = field(default_factory=dict)  # why there is no image, by place
 
 
 def find_images(places: Sequence[Path]) -> FoundImages:
@@ -35,13 +36,19 @@ def find_images(places: Sequence[Path]) -> FoundImages:
     """
     images: dict[str, None] = {}
     others: dict[str, None] = {}
+    missing: dict[str, str] = {}
     for place in places:
         if not place.exists():
-            raise InputError(f"No image or folder {place}.")
-        found = _images_in(place) if place.is_dir() else FoundImages((str(place),), ())
+            missing[str(place)] = f"No image or folder {place}."
+            continue
+        try:
+            found = _images_in(place) if place.is_dir() else FoundImages((str(place),), ())
+        except InputError as error:
+            missing[str(place)] = str(error)
+            continue
         images.update(dict.fromkeys(found.images))
         others.update(dict.fromkeys(found.others))
-    return FoundImages(tuple(images), tuple(name for name in others if name not in images))
+    return FoundImages(tuple(images), tuple(name for name in others if name not in images), missing)
 
 
 def told(others: Sequence[str]) -> str:

@@ -1,4 +1,7 @@
-"""Read a table of labels as text, whichever program wrote it: CSV in any usual encoding, TSV, Parquet or Excel."""
+"""Read a table of labels as text, whichever program wrote it: CSV in any usual encoding, TSV, Parquet or Excel.
+
+A CSV or TSV may be compressed with gzip, whatever it is called.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,27 @@ import pandas as pd
 
 from bomd import progress
 from bomd.data.cells import original
-from bomd.data.records import SAVE, UTF_8, Records, as_records, opened, read_separated
+from bomd.data.records import LARGEST, SAVE, UTF_8, Records, Unpacked, as_records, opened, opened_text, read_separated
 from bomd.errors import InputError
 from bomd.files import reading
 
 WORKBOOK = ".xlsx"
-TABLES = (".csv", ".tsv", ".parquet", WORKBOOK)
+TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+TABLES = (*TEXTS, ".parquet", WORKBOOK)
 WINDOWS = "cp1252"
-LARGEST_WORKBOOK = 1 << 30  # bytes of a workbook, unpacked
 
 _MARKS = {codecs.BOM_UTF8: UTF_8, codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-_KINDS = {b"PAR1": "Parquet file", b"\xd0\xcf\x11\xe0": "old Excel workbook", b"\x1f\x8b": "compressed file"}
+_COMPRESSED, _ZIP = "compressed file", "zip archive"
+_KINDS = {  # by the bytes that a file starts with
+    b"PAR1": "Parquet file",
+    b"\xd0\xcf\x11\xe0": "old Excel workbook",
+    b"PK\x03\x04": _ZIP,
+    b"PK\x05\x06": _ZIP,
+    b"\x1f\x8b": _COMPRESSED,  # twice: once is unpacked already
+    b"\xfd7zXZ\0": _COMPRESSED,
+    b"BZh91AY&SY": _COMPRESSED,
+    b"\x28\xb5\x2f\xfd": _COMPRESSED,
+}
 _PIECE = 1 << 20  # bytes that are looked at together
 
 
@@ -76,8 +89,8 @@ def _read(file: Path, *, verbatim: bool = False) -> tuple[pd.DataFrame, Records 
         return _read_workbook(file), None
     if kind == "Parquet file":
         return _read_parquet(file), None
-    if kind == "compressed file":
-        raise InputError(f"{file} is compressed: unpack it.")
+    if kind == _COMPRESSED:
+        raise InputError(f"{file} is compressed, but is no CSV or TSV compressed with gzip: unpack it.")
     if kind != "text":
         raise InputError(f"{file} is {'an' if kind[0] in 'Eo' else 'a'} {kind}, not text: {SAVE}.")
     encoding = encoding_of(file)
@@ -85,17 +98,26 @@ def _read(file: Path, *, verbatim: bool = False) -> tuple[pd.DataFrame, Records 
 
 
 def kind_of(file: Path) -> str:
-    """What a file is by its first bytes: an "Excel workbook", a "Parquet file", "text" or something else in words."""
+    """What a file is by its first bytes: an "Excel workbook", a "Parquet file", "text" or something else in words.
+
+    Text that is compressed with gzip is "text", too.
+    """
     with reading(file):
         if not file.is_file() and file.exists():  # reading a pipe would wait for ever
             raise InputError(f"Cannot read {file}: it is not a file.")
-        with file.open("rb") as stream:
-            start = stream.read(8)
-    for mark, kind in _KINDS.items():
-        if start.startswith(mark):
-            return kind
-    if not start.startswith(b"PK"):
-        return "Parquet file" if file.suffix.lower() == ".parquet" else "text"
+    with opened(file) as stream:
+        start, packed = stream.read(512), isinstance(stream, Unpacked)
+    kind = next((kind for mark, kind in _KINDS.items() if start.startswith(mark)), "text")
+    if start[257:262] == b"ustar":
+        kind = "tar archive"
+    if packed:
+        return "text" if kind == "text" else _COMPRESSED
+    if kind == "text" and file.suffix.lower() == ".parquet":
+        return "Parquet file"
+    return _kind_of_archive(file) if kind == _ZIP else kind
+
+
+def _kind_of_archive(file: Path) -> str:
     try:
         with zipfile.ZipFile(file) as archive:
             names = archive.namelist()
@@ -103,12 +125,12 @@ def kind_of(file: Path) -> str:
         return "damaged archive"
     if "xl/workbook.xml" in names:
         return "Excel workbook"
-    return "spreadsheet of another program" if "content.xml" in names else "zip archive"
+    return "spreadsheet of another program" if "content.xml" in names else _ZIP
 
 
 def encoding_of(file: Path) -> str:
     """How the text of a file, compressed with gzip or not, is encoded: UTF-8, UTF-16 or else Windows-1252."""
-    with reading(file, EOFError), opened(file) as stream:
+    with opened(file) as stream:
         start = stream.read(4096)
         for mark, encoding in _MARKS.items():
             if start.startswith(mark):
@@ -132,7 +154,7 @@ def guess_in_words(file: Path) -> str:
 def separator_of(file: Path, encoding: str) -> str:
     """What stands between the columns: the sign that cuts the header into most pieces."""
     try:
-        with reading(file), file.open(encoding=encoding, newline="") as stream:
+        with opened_text(file, encoding) as stream:
             head = stream.readline(_PIECE)
         pieces = {sign: next(csv.reader([head.rstrip("\r\n")], delimiter=sign)) for sign in ",\t;|"}
     except UnicodeError as error:
@@ -162,8 +184,8 @@ def _read_parquet(file: Path) -> pd.DataFrame:
 def _read_workbook(file: Path) -> pd.DataFrame:
     """The first sheet of an Excel workbook."""
     with zipfile.ZipFile(file) as archive:
-        if sum(member.file_size for member in archive.infolist()) > LARGEST_WORKBOOK:
-            raise InputError(f"{file} unpacks to more than {LARGEST_WORKBOOK:,} bytes: {SAVE}.")
+        if sum(member.file_size for member in archive.infolist()) > LARGEST:
+            raise InputError(f"{file} unpacks to more than {LARGEST:,} bytes: {SAVE}.")
     try:
         with warnings.catch_warnings(), pd.ExcelFile(file, engine="openpyxl") as workbook:
             warnings.simplefilter("ignore")  # openpyxl's remarks about styles

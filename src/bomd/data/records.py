@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import codecs
 import csv
+import errno
 import gzip
 import io
 import zlib
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import pandas as pd
@@ -24,6 +26,7 @@ from bomd.errors import InputError
 from bomd.files import reading
 
 UTF_8 = "utf-8-sig"
+LARGEST = 1 << 30  # bytes that a compressed table may unpack to
 LONGEST = 1 << 24  # signs of a cell; more than that is the rest of a file after a stray quotation mark
 
 SAVE = "save it as CSV in UTF-8"
@@ -96,12 +99,35 @@ class Records:
         return csv_line(map(harmless, cells), self.separator)
 
 
-def opened(file: Path) -> BinaryIO:
-    """The bytes of a file, unpacked where they are compressed with gzip."""
-    stream: BinaryIO = file.open("rb")
-    start = stream.read(2)
-    stream.seek(0)
-    return gzip.GzipFile(fileobj=stream) if start == b"\x1f\x8b" else stream  # type: ignore[return-value]
+class Unpacked(gzip.GzipFile):
+    """The bytes in a compressed file, up to a limit: a few can unpack to more than any memory holds."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        return self._within(super().read(size))
+
+    def read1(self, size: int = -1) -> bytes:
+        return self._within(super().read1(size))
+
+    def _within(self, piece: bytes) -> bytes:
+        if self.tell() > LARGEST:
+            raise OSError(errno.EFBIG, f"it unpacks to more than {LARGEST:,} bytes; if it should, unpack it first")
+        return piece
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[BinaryIO]:
+    """The bytes of a file, unpacked where they are compressed with gzip; one line says what is wrong with them."""
+    with reading(file, EOFError, zlib.error), file.open("rb") as stream:
+        packed = stream.read(2) == b"\x1f\x8b"
+        stream.seek(0)
+        yield cast(BinaryIO, Unpacked(fileobj=stream)) if packed else stream
+
+
+@contextmanager
+def opened_text(file: Path, encoding: str) -> Iterator[io.TextIOWrapper]:
+    """The same as text, with its line ends as they are."""
+    with opened(file) as stream, io.TextIOWrapper(stream, encoding, newline="") as text:
+        yield text
 
 
 def as_records(frame: pd.DataFrame) -> Records:
@@ -157,7 +183,7 @@ def read_separated(
 
     before = csv.field_size_limit(LONGEST)
     try:
-        with reading(file, EOFError, zlib.error), io.TextIOWrapper(opened(file), encoding, newline="") as stream:
+        with opened_text(file, encoding) as stream:
             rows: Iterator[Sequence[str]] = records(stream)
             header = next(rows, None)
             if header is None:
@@ -177,7 +203,7 @@ def read_separated(
     if not verbatim:
         return frame, None
     newline = next((end for end in ("\r\n", "\n", "\r") if any(found.endswith(end) for found in ends)), "\n")
-    with file.open("rb") as start:
+    with opened(file) as start:
         plain = encoding == UTF_8 and start.read(3) != codecs.BOM_UTF8
     mark = "" if plain else "\ufeff"
     return frame, Records(head[0], raw, len(header), widths, separator, newline, mark)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bomd.data.label_files import WORKBOOK
+from bomd.data.label_files import TEXTS, WORKBOOK
 from bomd.errors import InputError
 from bomd.exchange import cleanlab, cvat, fiftyone, hugging_face, image_folder, label_studio, table, torchxrayvision
 from bomd.exchange.documents import short
@@ -34,7 +34,7 @@ def read_cleanlab(path: Path, labels: Path | None = None, classes: Sequence[str]
 
 EXCHANGES: dict[str, Exchange] = {
     "run": Exchange(read_run),
-    "table": Exchange(table.read, table.write, (".csv", ".tsv")),
+    "table": Exchange(table.read, table.write, TEXTS),
     "parquet": Exchange(table.read_parquet, table.write_parquet, (".parquet",)),
     "cleanlab": Exchange(read_cleanlab, cleanlab.write),
     "fiftyone": Exchange(fiftyone.read, fiftyone.write),
@@ -92,7 +92,7 @@ def _form(name: str | None, place: Path, purpose: str) -> Exchange:
     if name is None and purpose == "read" and place.suffix.lower() == WORKBOOK:
         name = "table"  # which can be read and not written
     if name is None:
-        name = next((name for name, form in EXCHANGES.items() if place.suffix.lower() in form.suffixes), None)
+        name = next((name for name, form in EXCHANGES.items() if place.name.lower().endswith(form.suffixes)), None)
     if name is None:
         known = [name for name, form in EXCHANGES.items() if purpose == "read" or form.write is not None]
         raise InputError(f"The name {place.name!r} does not say how to {purpose} it: pass one of {', '.join(known)}.")

@@ -18,7 +18,7 @@ from bomd.errors import InputError
 from bomd.exchange import table
 from bomd.exchange.documents import field, listed, read_json_lines
 from bomd.exchange.judgement import Judgement, from_rows, names_below, parts_of, to_rows
-from bomd.files import write_text
+from bomd.files import unpacked, write_text
 
 
 def write(judgement: Judgement, path: Path) -> None:
@@ -27,7 +27,7 @@ def write(judgement: Judgement, path: Path) -> None:
     if given.paths is None:
         raise InputError("An image folder needs files, and these images have none; write Parquet.")
     names = names_below(path.parent, given.paths, f"so put {path.name} in the folder above them")
-    if path.suffix.lower() == ".csv":
+    if unpacked(path).suffix.lower() == ".csv":
         frame = table.to_frame(judgement)
         frame.insert(0, "file_name", names)
         return table.save(frame, path, for_spreadsheets=False)  # files are found by exactly these names
@@ -39,7 +39,7 @@ def write(judgement: Judgement, path: Path) -> None:
 
 def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:
     """Read `metadata.jsonl` or `metadata.csv`; the classes are by default those that occur."""
-    if path.suffix.lower() == ".csv":
+    if unpacked(path).suffix.lower() == ".csv":
         return table.read(path, classes=classes)
     rows, lists = [], []
     for place, line in enumerate(read_json_lines(path), 1):

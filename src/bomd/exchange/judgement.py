@@ -234,10 +234,10 @@ def names_below(root: Path, paths: Iterable[Any], purpose: str) -> list[str]:
     """Files as they are called from a folder; the purpose says in an error what the folder is there for."""
     called, outside = [str(path) for path in paths], 0
     for seen in (os.path.abspath, os.path.realpath):  # as they are called, /here/../photos/a.png too; else past links
-        names = [Path(os.path.relpath(seen(path), seen(root))).as_posix() for path in called]
-        outside = sum(name.startswith("../") for name in names)
+        above, files = Path(seen(root)), [Path(seen(path)) for path in called]
+        outside = sum(not file.is_relative_to(above) for file in files)  # on Windows also by being on another drive
         if not outside:
-            return names
+            return [file.relative_to(above).as_posix() for file in files]
     raise InputError(f"{outside} of {len(called)} images are not below {root}, {purpose}.")
 
 

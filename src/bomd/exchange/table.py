@@ -27,7 +27,7 @@ from bomd.data.label_files import read_table
 from bomd.errors import InputError
 from bomd.exchange.documents import listed, read_bytes, short
 from bomd.exchange.judgement import Doubts, Judgement
-from bomd.files import replacing, write_text
+from bomd.files import replacing, unpacked, write_text
 from bomd.review.export import label_cells
 from bomd.tables import Floats, LabelTable, Text
 from bomd.typed import nearest
@@ -41,7 +41,7 @@ KEY = b"bomd"  # where the names of the classes stand in a Parquet file's own de
 
 
 def write(judgement: Judgement, path: Path, keep: Literal["all", "given", "proposed"] = "all") -> None:
-    """Write a CSV, or with the suffix `.tsv` one with tabs.
+    """Write a CSV, or with the suffix `.tsv` one with tabs; with `.gz` after it, compressed.
 
     Args:
         keep: `given` or `proposed` for an ordinary label file with these alone; a label for which nothing is
@@ -63,13 +63,13 @@ def save(frame: pd.DataFrame, path: Path, *, for_spreadsheets: bool = True) -> N
         words = [name for name in text if name not in labels and text[name].dtype != np.bool_]
         text = text.assign(**{str(name): [harmless(str(cell)) for cell in text[name]] for name in words})
         text.columns = pd.Index([harmless(str(name)) for name in text.columns])
-    separator = "\t" if path.suffix.lower() == ".tsv" else ","
+    separator = "\t" if unpacked(path).suffix.lower() == ".tsv" else ","
     records = [list(text.columns), *text.itertuples(index=False, name=None)]
     write_text(path, "".join(f"{csv_line(record, separator)}\n" for record in records))
 
 
 def read(path: Path, images: Path | None = None, classes: Sequence[str] | None = None) -> Judgement:
-    """Read a CSV, TSV, Parquet or Excel file.
+    """Read a CSV or TSV, compressed or not, Parquet or Excel file.
 
     Args:
         images: The folder of the images. The columns may then be any that the dataset `folder` understands, and

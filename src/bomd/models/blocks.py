@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ import numpy as np
 from bomd import progress
 from bomd.data.images import cores, read_chunks
 from bomd.errors import InputError
+from bomd.files import status
 from bomd.tables import Floats
 
 if TYPE_CHECKING:
@@ -63,10 +64,5 @@ def predict_blocks(model: Model, files: Sequence[Path | str], batch: int = BATCH
 
 def _are_many(files: Sequence[str]) -> bool:
     """Whether starting processes to decode these files is worth it; those that are not there are named later."""
-    total = 0
-    for file in files:
-        with suppress(OSError):
-            total += Path(file).stat().st_size
-        if total > WORTH_PROCESSES:
-            return True
-    return False
+    lengths = (found.st_size for file in files if (found := status(file)) is not None)
+    return any(total > WORTH_PROCESSES for total in accumulate(lengths))

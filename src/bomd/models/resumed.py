@@ -20,7 +20,7 @@ import numpy as np
 
 from bomd import progress
 from bomd.errors import InputError
-from bomd.files import fingerprint, writing
+from bomd.files import fingerprint, status, writing
 from bomd.models.blocks import BATCH, Block, predict_blocks
 from bomd.sources import code_of
 
@@ -83,11 +83,8 @@ def _identity(model: Model) -> str:
 
 def _state(file: str) -> tuple[str, int, int]:
     """Name, length and time; a file that is not there has neither of these."""
-    try:
-        status = Path(file).stat()
-    except OSError:
-        return file, -1, -1
-    return file, status.st_size, status.st_mtime_ns
+    found = status(file)
+    return (file, -1, -1) if found is None else (file, found.st_size, found.st_mtime_ns)
 
 
 def _write(kept: BinaryIO, key: str, share: Sequence[str], block: Block, part: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ from bomd.experiments.grid import BASELINE, Grid, Group
 from bomd.experiments.recorded import Record
 from bomd.files import write_text
 from bomd.measure.significance import SURE, UNDEFINED, Sample, show_seconds, welch_test, z_test
-from bomd.reports.sheet import MISSING, Mean, markdown_table, rows_to_csv
+from bomd.reports.sheet import MISSING, Cell, Mean, best, latex_table, markdown_table, rows_to_csv
 
 
 def write_comparison(found: Sequence[Grid], path: Path) -> None:
-    """Write every entry as CSV, and tables for people as Markdown beside it."""
+    """Write every entry as CSV, and beside it tables for people as Markdown, those of the scores as LaTeX, too."""
     write_text(path.with_suffix(".csv"), rows_to_csv([row for grid in found for row in entry_rows(grid)]))
     write_text(path.with_suffix(".md"), "\n".join(markdown(grid) for grid in found))
+    write_text(path.with_suffix(".tex"), "\n".join(chain.from_iterable(map(scores_as_latex, found))))
 
 
 def entry_rows(grid: Grid) -> list[dict[str, Any]]:
@@ -32,14 +34,25 @@ def markdown(grid: Grid) -> str:
     """Scores, tests against the reference, costs and what is missing, as Markdown."""
     parts = [f"## {grid.name}\n"]
     for test in grid.judged:
-        parts += [f"### AUC on {test}\n", _table(grid, test, score_cell, grid.methods)]
+        heads, scores = _cells(grid, test, score_cell, grid.methods)
+        parts += [f"### AUC on {test}\n", markdown_table(heads, scores, bold=best(scores))]
         own = {group.label for group in grid.groups.values() if group.method == grid.reference}
         others = [label for label in grid.methods if label not in own]
         if own:
             words = f"One-sided p that {grid.reference} is no better, by the paper's z-test / by Welch's t-test:\n"
-            parts += [words, _table(grid, test, _p_values, others), _verdicts(grid, test)]
+            parts += [words, markdown_table(*_cells(grid, test, _p_values, others)), _verdicts(grid, test)]
     parts += ["### Cost\n", costs_table(grid), "### Missing runs\n", missing_runs(grid)]
     return "\n".join(parts)
+
+
+def scores_as_latex(grid: Grid) -> list[str]:
+    """A table of each test set, under a remark that says which it is."""
+    found = []
+    for test in grid.judged:
+        heads, scores = _cells(grid, test, score_cell, grid.methods)
+        about = " ".join(f"{grid.name}: AUC on {test}, mean and standard deviation over seeds".split())
+        found.append(f"% {about}\n{latex_table(heads, scores, best(scores))}")
+    return found
 
 
 def score_cell(grid: Grid, label: str, noise: str, test: str) -> Mean:
@@ -109,9 +122,12 @@ def _verdicts(grid: Grid, test: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(grid: Grid, test: str, cell: Callable[[Grid, str, str, str], Any], labels: Sequence[str]) -> str:
-    body = [[label, *(cell(grid, label, noise, test) for noise in grid.noises)] for label in labels]
-    return markdown_table(["method", *grid.noises], body)
+def _cells(
+    grid: Grid, test: str, cell: Callable[[Grid, str, str, str], Cell], labels: Sequence[str]
+) -> tuple[list[str], list[list[Cell]]]:
+    """Heads and rows of a table with a row for each method and a column for each kind of noise."""
+    rows = [[label, *(cell(grid, label, noise, test) for noise in grid.noises)] for label in labels]
+    return ["method", *grid.noises], rows
 
 
 def costs_table(grid: Grid) -> str:

@@ -1,4 +1,4 @@
-"""The tables beside a file of records: a row per run as CSV, means over seeds as Markdown, and methods compared."""
+"""The tables beside a file of records: a row per run as CSV, means over seeds as Markdown and LaTeX, comparisons."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from bomd.experiments.recorded import Record, add_records
 from bomd.files import beside, locked, write_text
 from bomd.measure.quality import Detection
 from bomd.measure.result import Labels
-from bomd.measure.significance import Sample, show
+from bomd.measure.significance import Sample
 from bomd.reports.comparison import write_comparison
-from bomd.reports.sheet import markdown_table, rows_to_csv
+from bomd.reports.sheet import Cell, Mean, Place, best, latex_table, markdown_table, rows_to_csv
 from bomd.runs import Run
 
 NEWER = ("accuracy", "runs_at_once", "peak_gpu_memory_mb")  # columns that not all records have
@@ -50,7 +50,7 @@ def write_results(records: Sequence[Record], path: Path, reference: str = REFERE
 
 
 def write_tables(records: Sequence[Record], path: Path) -> None:
-    """Write one CSV row per run and test set, and beside it the mean and spread over seeds as Markdown."""
+    """Write one CSV row per run and test set, and the mean and spread over seeds as Markdown and LaTeX beside it."""
     rows = [row for record in records for row in run_rows(record)]
     if not rows:
         raise InputError(f"No run in {path} was tested on anybody: there is nothing to put into a table.")
@@ -58,27 +58,35 @@ def write_tables(records: Sequence[Record], path: Path) -> None:
     known = [{key: value for key, value in row.items() if key not in unknown} for row in rows]
     write_text(beside(path, ".csv"), rows_to_csv(known))
     write_text(beside(path, ".md"), summary(rows))
+    heads, body, bold = means(rows)
+    write_text(beside(path, ".tex"), latex_table(heads, body, bold))
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> str:
-    """Mean and sample standard deviation over seeds, as Markdown; empty columns are left out."""
+    """Mean and sample standard deviation over seeds, as Markdown."""
+    heads, body, bold = means(rows)
+    devices = sorted({f"{row['device']}, torch {row['torch']}" for row in rows})
+    return markdown_table(heads, body, bold=bold) + (
+        "\nAUC is the mean over findings; the test set `validation` is the held-out training patients, whose labels "
+        "are as noisy as the training labels. Mean ± sample standard deviation over seeds; the highest is bold. "
+        f"Run on: {'; '.join(devices)}.\n"
+    )
+
+
+def means(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[Cell]], set[Place]]:
+    """Heads, a row for each method and test set, and where the best are; empty columns are left out."""
     columns = {key: title for key, title in COLUMNS.items() if any(Sample.of([row[key]]) for row in rows)}
     noisy, several = any(row["noise"] != NO_NOISE for row in rows), len({row["name"] for row in rows}) > 1
     heads = [*["data"] * several, "method", *["noise"] * noisy, "test set", "seeds", *columns.values()]
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["name"], row["method"], row["noise"], row["test"]), []).append(row)
-    body = []
+    body: list[list[Cell]] = []
     for (name, method, noise, test), group in groups.items():
         samples = [Sample.of(row[column] for row in group) for column in columns]
-        cells = [*[name] * several, method, *[noise] * noisy, test, str(len(group))]
-        body.append([*cells, *(show(sample) if sample else "" for sample in samples)])
-    devices = sorted({f"{row['device']}, torch {row['torch']}" for row in rows})
-    return markdown_table(heads, body) + (
-        "\nAUC is the mean over findings; the test set `validation` is the held-out training patients, whose labels "
-        "are as noisy as the training labels. Mean ± sample standard deviation over seeds. "
-        f"Run on: {'; '.join(devices)}.\n"
-    )
+        cells: list[Cell] = [*[name] * several, method, *[noise] * noisy, test, len(group)]
+        body.append([*cells, *(Mean(sample, sample.count, sample.count) if sample else "" for sample in samples)])
+    return heads, body, best(body, [(name, noise, test) for name, _, noise, test in groups])
 
 
 def run_rows(record: Record) -> list[dict[str, Any]]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
 import sys
 import time
 import zipfile
@@ -286,7 +289,7 @@ def test_wrong_places_get_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="archive: unpack it"):
         folder.read(tmp_path / "set.zip")
     (tmp_path / "bare").mkdir()
-    with pytest.raises(InputError, match=r"holds no \.csv, \.tsv, \.parquet, \.xlsx file"):
+    with pytest.raises(InputError, match=r"holds no \.csv, \.tsv, \.csv\.gz, \.tsv\.gz, \.parquet, \.xlsx file"):
         folder.read(tmp_path / "bare")
     (tmp_path / "bare" / "labels.csv").write_text(GOOD)
     with pytest.raises(InputError, match=r"No images in .*bare"):
@@ -377,7 +380,13 @@ def test_dicom_without_a_suffix_is_found_by_its_whole_name(tmp_path: Path) -> No
         (b'id,A\na,1\nb,"0\n', "a quotation mark is never closed"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "is an old Excel workbook, not text: save it as CSV in UTF-8"),
         (b"PK\x03\x04 cut short", "is a damaged archive, not text"),
-        (b"\x1f\x8b\x08", "is compressed: unpack it"),
+        (gzip.compress(b"id,A\na,1\n")[:-9], "Compressed file ended before"),
+        (b"\x1f\x8b\x08" + bytes(40), "Cannot read .*labels.csv: Error -3 while decompressing"),
+        (gzip.compress(b"id,A\na,1\n") + b"rest", "Cannot read .*labels.csv: Not a gzipped file"),
+        (gzip.compress(b"PAR1 and no more"), "no CSV or TSV compressed with gzip: unpack it"),
+        (gzip.compress(gzip.compress(b"id,A\na,1\n")), "no CSV or TSV compressed with gzip: unpack it"),
+        (lzma.compress(b"id,A\na,1\n"), "no CSV or TSV compressed with gzip: unpack it"),
+        (bz2.compress(b"id,A\na,1\n"), "no CSV or TSV compressed with gzip: unpack it"),
         (b"PAR1 and no more", "is no sound Parquet file"),
         ("id,A\na,Ą\n".encode("iso8859_2") + b"\x81", "neither UTF-8, UTF-16 nor Windows-1252"),
         ("id,A\na,1\n".encode("utf-16")[:-1], "is no text in UTF-16: save it as CSV in UTF-8"),
@@ -392,6 +401,11 @@ def test_files_that_are_no_table_are_named_for_what_they_are(tmp_path: Path, con
         folder.read(root)
     assert "\n" not in str(caught.value)
     assert not any(word in str(caught.value) for word in ("tokeniz", "C error", "codec", "fields", "pandas", "Arrow"))
+
+
+def test_a_column_may_be_called_like_the_first_letters_of_an_archive(tmp_path: Path) -> None:
+    table = folder.read(make(tmp_path, "PK,image,Mass\n7,a.png,1\n8,b.png,0\n9,c.png,0\n"), classes=["Mass"])
+    assert table.ids.tolist() == ["a.png", "b.png", "c.png"]
 
 
 def test_a_workbook_without_openpyxl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

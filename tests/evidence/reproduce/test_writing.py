@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from bomd.measure.significance import Sample
-from bomd.reports.sheet import Mean
+from bomd.reports.sheet import Mean, latex
 from evidence.reproduce.artefact import Drawing, Sheet
-from evidence.reproduce.writing import latex, read_index, stem_of, to_latex, to_markdown, wide_csv, write
+from evidence.reproduce.writing import read_index, stem_of, to_latex, to_markdown, wide_csv, write
 
 SHEET = Sheet(
     "south",

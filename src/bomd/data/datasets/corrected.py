@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bomd.data.cells import numbers_of, original
 from bomd.data.label_files import read_cells, read_table
 from bomd.errors import InputError
-from bomd.files import reading
+from bomd.files import reading, unpacked
 from bomd.progress import say
 from bomd.tables import Floats, LabelTable, Text, rows_of
 
@@ -24,7 +24,7 @@ DETAILS = ("id", "class", "given", "decided", "reviewers", "time", "unresolved")
 
 def details_beside(path: Path) -> Path:
     """Where the details of a table of reviewed labels are: who decided what, and when."""
-    return path.with_name(f"{path.stem}-details.csv")
+    return path.with_name(f"{unpacked(path).stem}-details.csv")
 
 
 def digest_of(path: Path) -> str:

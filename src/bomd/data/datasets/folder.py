@@ -1,4 +1,4 @@
-"""Any other data: a table of labels (CSV, TSV, Parquet or Excel) and a folder of images.
+"""Any other data: a table of labels (CSV or TSV, compressed or not, Parquet or Excel) and a folder of images.
 
 What the columns mean is detected and said before work starts; every guess can be replaced by an argument.
 Labels are either one column per class, with 0, 1, a probability or a blank for "not labelled", or one column
@@ -239,7 +239,7 @@ def label_file(root: Path, labels: Path | None = None) -> Path:
         if not file.is_file():
             raise InputError(f"No label file {labels}, neither here nor in {root}.")
         return file
-    tables = sorted(path for path in root.iterdir() if path.suffix.lower() in TABLES)
+    tables = sorted(path for path in root.iterdir() if path.name.lower().endswith(TABLES))
     tables = [path for path in tables if path.suffix.lower() != WORKBOOK] or tables  # taken where there is no other
     if len(tables) != 1:
         found = ", ".join(path.name for path in tables[:5]) or f"no {', '.join(TABLES)} file"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ import pandas as pd
 from bomd.data.cells import numbers_of
 from bomd.data.image_files import IMAGE_SUFFIXES
 from bomd.data.label_files import encoding_of
-from bomd.data.records import opened, read_separated
+from bomd.data.records import opened_text, read_separated
 from bomd.errors import InputError
 from bomd.files import reading
 from bomd.progress import say
@@ -61,7 +60,7 @@ def read_csv(path: Path, text: Sequence[str], numbers: Sequence[str] = ()) -> pd
     frame, _ = read_separated(path, ",", encoding_of(path), columns=wanted)
     absent = [name for name in wanted if name not in frame]
     if absent:
-        with io.TextIOWrapper(opened(path), encoding=encoding_of(path), newline="") as stream:
+        with opened_text(path, encoding_of(path)) as stream:
             start = ", ".join(map(repr, next(csv.reader(stream), [])[:6]))
         problem = f"has no column {', '.join(map(repr, absent))}; its header starts with {start}"
         raise InputError(f"{path} {problem}. Is it the right file?")
