@@ -42,7 +42,7 @@ def test_tables_are_written_beside_them(demo: list[Record], tmp_path: Path, endi
     assert read_records(path) == demo
     assert (tmp_path / "toy.csv").read_text() == (RESULTS / "demo.csv").read_text()
     assert (tmp_path / "toy-comparison.csv").read_text() == (RESULTS / "demo-comparison.csv").read_text()
-    made = {"toy.csv", "toy.md", "toy-comparison.csv", "toy-comparison.md", path.name}
+    made = {path.name, *(f"toy{part}.{kind}" for part in ("", "-comparison") for kind in ("csv", "md", "tex"))}
     assert {file.name for file in tmp_path.iterdir() if not file.name.endswith(".lock")} == made
 
 
