@@ -10,8 +10,6 @@ A pass is one reading or writing of maps, which are bfloat16. A layer of a dense
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from pathlib import Path
 
 from bomd.files import write_text
 from bomd.networks import dense
+from bomd.reports.sheet import rows_to_csv
 from evidence import RESULTS
 
 PROFILE = RESULTS / "step.csv"
@@ -222,22 +221,6 @@ def kinds_of(rows: Sequence[dict[str, str]]) -> dict[str, float]:
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def read_profile(path: Path = PROFILE) -> list[dict[str, str]]:
-    """What was measured; nothing where that has not been."""
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream))
-
-
-def write_profile(rows: Sequence[dict[str, str]], path: Path) -> None:
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(path, stream.getvalue())
-
-
 def kernel_kind(name: str) -> str:
     """What a kernel does, by its name: ours by theirs, products and convolutions by what libraries call them."""
     ours = {"_scale", "_moments", "_norm_sums", "_back_through_norm", "_back_through_scale", "_take_largest"}
@@ -256,7 +239,7 @@ def main(given: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(given)
     if chosen.profile:
         rows = profile()
-        write_profile([row for row in rows if float(row["milliseconds"]) > 0], chosen.results)
+        write_text(chosen.results, rows_to_csv([row for row in rows if float(row["milliseconds"]) > 0]))
         for kind, milliseconds in kinds_of(rows).items():
             print(f"{milliseconds:8.3f} ms  {kind}")
         return

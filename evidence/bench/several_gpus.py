@@ -48,6 +48,7 @@ from bomd.methods.bce import Bce
 from bomd.networks.device import make_fabric
 from bomd.tables import Text
 from evidence.bench.table import device_name
+from evidence.rows import read_rows
 
 NAME = "several-gpus"
 ASKED = 0.97  # of the rate alone
@@ -260,17 +261,12 @@ def keep(rows: Sequence[Measured], path: Path) -> None:
     new = [{name: "" if value is None else str(value) for name, value in asdict(_rounded(row)).items()} for row in rows]
     same = ("device", "backbone", "size", "batch", "processes", "way")
     replaced = {tuple(row[name] for name in same) for row in new}
-    old = read(path)
+    old = read_rows(path)
     stream = io.StringIO()
     writer = csv.DictWriter(stream, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows([*(row for row in old if tuple(row[name] for name in same) not in replaced), *new])
     write_text(path, stream.getvalue())
-
-
-def read(path: Path) -> list[dict[str, str]]:
-    """What `keep` wrote; nothing where there is no file."""
-    return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))) if path.exists() else []
 
 
 def _rounded(row: Measured) -> Measured:

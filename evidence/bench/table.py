@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bomd.files import write_text
+from evidence.rows import read_rows
 
 STATUS = Path("/proc/self/status")
 
@@ -154,7 +155,7 @@ COLUMNS = (
 
 def keep(rows: Sequence[Row], device: str, path: Path) -> None:
     """Write rows into a file of timings; rows of the same device and item are replaced, others stay."""
-    old = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))) if path.exists() else []
+    old = read_rows(path)
     new = [
         {
             **{key: _cell(value) for key, value in asdict(row).items()},

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evidence.studies.schedule import NOISES, OURS, TABLE, recorded
+from evidence.rows import read_rows
+from evidence.studies.schedule import NOISES, OURS, TABLE
 
 Row = dict[str, str]
 
 
 def read() -> list[Row]:
     """What was measured; nothing where no run is recorded."""
-    return recorded(TABLE)
+    return read_rows(TABLE)
 
 
 def section(rows: Sequence[Row]) -> str:
@@ -23,7 +24,7 @@ def section(rows: Sequence[Row]) -> str:
         opening = f"""### The paper's schedule {share}
 
 {int(images):,} phantoms at {size} px on one {device}, by `python -m evidence.studies.schedule`, which says where it is
-not the recipe of the paper. AUC is on right labels of new patients, of the same and of another hospital."""
+not the recipe of the paper ([results/schedule.csv](../results/schedule.csv)). AUC is on right labels of new patients, of the same and of another hospital."""
         lines = ["| noise | method | seconds of training | memory | GPU memory | AUC, same | AUC, another |"]
         lines.append("|---|---|---|---|---|---|---|")
         for row in own:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from bomd.networks import dense
 from evidence import RESULTS
-from evidence.bench.several_gpus import ALONE, ASKED, NAME, read
+from evidence.bench.several_gpus import ALONE, ASKED, NAME
+from evidence.rows import read_rows
 
 PARAMETERS = 6_968_206  # of DenseNet-121 with 14 outputs
 NORMS = 1 + sum(1 + 2 * layers for layers in dense.LAYERS)  # statistics of the stem, of what enters a block, of layers
@@ -69,7 +70,7 @@ halve them, and is shown for comparison only."""
             cells = [efficiency(step, full, 2), efficiency(step, full, 2 + norms), efficiency(step, half, 2)]
             shares = " | ".join(f"{cell:.0%}" for cell in cells)
             lines.append(f"| {link.name} | {count} | {full * 1e3:.2f} ms | {shares} |")
-    tables = list(measurements(read(RESULTS / f"{NAME}.csv")))
+    tables = list(measurements(read_rows(RESULTS / f"{NAME}.csv")))
     return "\n\n".join([opening, "\n".join(lines), *(tables or ["Several GPUs have not been tried."])])
 
 
@@ -79,7 +80,8 @@ def measurements(rows: Sequence[dict[str, str]]) -> Iterator[str]:
         own = [row for row in rows if row["device"] == device]
         yield f"""### What they cost on one {device}
 
-Measured {own[0]["date"]}, torch {own[0]["torch"]}, by `python -m evidence.bench.several_gpus FOLDER`. A group of one
+Measured {own[0]["date"]}, torch {own[0]["torch"]}, by `python -m evidence.bench.several_gpus FOLDER`
+([results/several-gpus.csv](../results/several-gpus.csv)). A group of one
 process exchanges with itself over NCCL all that a larger group exchanges: no wire, but every call, copy and dependency
 of a recorded step. Asked for were {ASKED:.0%} of the rate alone."""
         lines = ["| network | GPUs | way | images/s | of the rate alone | |", "|---|---|---|---|---|---|"]
@@ -95,7 +97,7 @@ of a recorded step. Asked for were {ASKED:.0%} of the rate alone."""
 
 def step_alone(timings: Sequence[dict[str, str]]) -> tuple[float, str]:
     """Seconds of a step of DenseNet-121 in one process, and where they come from: its own record, or `speed.csv`."""
-    for row in read(RESULTS / f"{NAME}.csv"):
+    for row in read_rows(RESULTS / f"{NAME}.csv"):
         if row["backbone"] == "densenet121" and row["way"] == ALONE and not row["device"].startswith("CPU"):
             seconds = int(row["batch"]) / float(row["images_per_second"])
             return seconds, f"{row['batch']} images at {row['size']} px on one {row['device']}, measured below"

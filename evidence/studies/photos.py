@@ -48,6 +48,7 @@ from bomd.seeds import derive
 from bomd.tables import LabelTable
 from evidence import DOCS
 from evidence import RESULTS as RECORDS
+from evidence.rows import read_rows
 from evidence.studies.opinions import measure
 
 PAGE, RESULTS = DOCS / "photos.md", RECORDS / "photos.csv"
@@ -217,13 +218,6 @@ def head_auc(
             scores[:, column] = head.fit(rows[used], label[used], weight[used]).decision_function(scaled[held_out])
     found = LabelTable(truth.ids, truth.classes, (1 / (1 + np.exp(-scores))).astype(np.float32))
     return classification(truth, found, bootstrap=0, minimum_positives=FEWEST).mean_auc
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -10,14 +10,13 @@ vectors that the package ships. What is finished is a row of `results/schedule.c
 When `--seconds` are over, the sitting ends after at most one epoch in vain. The same command goes on with what is in
 `--work`. On another machine, which has nothing of that, it goes on with what is in `--bag`: labels that a method has
 made, and the network under way in pieces of 15 MB. To be that small its moments are rounded to bfloat16, so that a fit
-which changed machines is not, digit by digit, one that did not. Images are drawn anew. What has a row in `--out` is
-not done again.
+which changed machines is not, digit by digit, one that did not. Images are drawn anew. What has a row of
+the same device in `--out` is not done again.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import io
 import json
 import re
@@ -33,17 +32,20 @@ from typing import Any
 import torch
 
 from bomd import progress
-from bomd.config import Config, parse
+from bomd.config import Config, DeviceSettings, parse
 from bomd.experiments import experiment
 from bomd.files import fingerprint, read_arrays, read_json, replacing, write_arrays, write_json, write_text
 from bomd.methods import METHODS
 from bomd.methods.base import Context, Prepared
 from bomd.methods.bomd import Bomd
 from bomd.methods.bomd_plus import BomdPlus
+from bomd.networks.device import make_fabric
 from bomd.recipes import find_recipe
+from bomd.reports.sheet import rows_to_csv
 from bomd.runs import Run, measure_anew
 from bomd.tables import Flags, LabelTable
 from evidence import RESULTS
+from evidence.rows import read_rows
 
 TABLE = RESULTS / "schedule.csv"
 NOISES = {
@@ -51,7 +53,7 @@ NOISES = {
     "report mining": {"kind": "report_mining"},
 }
 OURS = {"bce": "bce", "bomd": f"{__name__}:KeptBomd", "bomd-plus": f"{__name__}:KeptBomdPlus"}
-NAMED = ("method", "noise", "images", "size", "backbone", "length")  # columns of what was asked for
+NAMED = ("device", "method", "noise", "images", "size", "backbone", "length")  # columns of what was asked for
 PIECE = 15_000_000  # bytes
 TEST = 5_000  # images of each test set
 CHECKPOINT = "checkpoint.pt"
@@ -202,23 +204,6 @@ def row_of(task: Task, run: Run, length: float, seconds: float) -> dict[str, Any
     }
 
 
-def recorded(table: Path) -> list[dict[str, str]]:
-    """The rows of all runs that are finished, on this machine or another one."""
-    if not table.exists():
-        return []
-    with table.open(newline="", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
-
-
-def record(row: dict[str, Any], table: Path) -> None:
-    """Add a row."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(row), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows([*recorded(table), row])
-    write_text(table, stream.getvalue())
-
-
 def main(given: Sequence[str] | None = None, say: Callable[[str], None] = print) -> int:
     """3 if the time was over before all was done."""
     global _bag
@@ -238,6 +223,7 @@ def main(given: Sequence[str] | None = None, say: Callable[[str], None] = print)
     _bag = chosen.bag
     _bag.mkdir(parents=True, exist_ok=True)
     stages = chosen.work / "stages"
+    device, length = experiment.device_name(make_fabric(DeviceSettings())), f"{chosen.length:g}"
     before = signal.signal(signal.SIGALRM, _time_is_up)
     signal.setitimer(signal.ITIMER_REAL, chosen.seconds)
     try:
@@ -247,14 +233,15 @@ def main(given: Sequence[str] | None = None, say: Callable[[str], None] = print)
         for noise in chosen.noise.split(","):
             for method in chosen.methods.split(","):
                 task, began = Task(method, noise), time.perf_counter()
-                asked = [method, noise, str(chosen.images), str(chosen.size), chosen.backbone, f"{chosen.length:g}"]
-                if asked in [[row[name] for name in NAMED] for row in recorded(chosen.out)]:
+                asked = [device, method, noise, str(chosen.images), str(chosen.size), chosen.backbone, length]
+                if asked in [[row[name] for name in NAMED] for row in read_rows(chosen.out)]:
                     say(f"{task.name} is in {chosen.out}.")
                     continue
                 measure_anew()
                 config = task.config(chosen.images, chosen.size, chosen.length, {"backbone": chosen.backbone})
                 run = experiment.run(config, chosen.work)
-                record(row_of(task, run, chosen.length, time.perf_counter() - began), chosen.out)
+                row = row_of(task, run, chosen.length, time.perf_counter() - began)
+                write_text(chosen.out, rows_to_csv([*read_rows(chosen.out), row]))
                 say(f"{task.name} is done.")
     except TimeUp:
         say(f"The time is over; into the bag: {put_into_bag(stages, _bag) or 'no network'}")

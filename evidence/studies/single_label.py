@@ -48,6 +48,7 @@ from bomd.seeds import derive
 from bomd.tables import LabelTable, Opinion
 from evidence import DOCS
 from evidence import RESULTS as RECORDS
+from evidence.rows import read_rows
 from evidence.studies.photos import spread
 
 PAGE, RESULTS = DOCS / "single-label.md", RECORDS / "single-label.csv"
@@ -226,13 +227,6 @@ def moved_by_cleanlab(given: LabelTable, probabilities: NDArray[np.float64]) -> 
 def key_of(row: Mapping[str, Any]) -> tuple[str, ...]:
     """What a row is about, by which rows are sorted, too."""
     return tuple(str(row[name]) for name in ("evidence", "set", "noise", "rule", "seed"))
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

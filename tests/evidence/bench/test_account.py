@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bomd.networks import columns, dense
 from evidence.bench import account, gpu
+from evidence.rows import read_rows
 
 COLUMNS, NARROW, GROWN = 64, dense.BOTTLENECK, dense.GROWTH
 
@@ -96,11 +97,14 @@ def test_what_the_kernels_pass_is_what_the_layers_the_ends_and_the_stem_pass() -
     assert every == pytest.approx(gpu.training_bytes(512) + account.bytes_beyond(512) - stem / 4, rel=1e-12)
 
 
-def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_profile_is_read_as_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"device": "a GPU", "kind": "scale", "kernel": "_scale", "calls": "2.0", "milliseconds": "1.500"}
-    account.write_profile([row, {**row, "milliseconds": "0.250"}, {**row, "kind": "other"}], tmp_path / "step.csv")
-    assert account.kinds_of(account.read_profile(tmp_path / "step.csv")) == {"scale": 1.75, "other": 1.5}
-    assert account.read_profile(tmp_path / "none.csv") == []
+    rows = [row, {**row, "milliseconds": "0.250"}, {**row, "kind": "other"}, {**row, "milliseconds": "0.000"}]
+    monkeypatch.setattr(account, "profile", lambda: rows)  # which needs a GPU
+    account.main(["--profile", "--results", str(tmp_path / "step.csv")])
+    assert read_rows(tmp_path / "step.csv") == rows[:3]
+    assert account.kinds_of(read_rows(tmp_path / "step.csv")) == {"scale": 1.75, "other": 1.5}
+    assert read_rows(tmp_path / "none.csv") == []
 
 
 def test_operations_of_the_network_as_published() -> None:

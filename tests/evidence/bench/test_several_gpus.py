@@ -12,13 +12,14 @@ from bomd import processes
 from bomd.networks.backbone import build
 from evidence.bench import several_gpus as bench
 from evidence.pages import several_gpus as page
+from evidence.rows import read_rows
 
 
 @pytest.mark.slow
 def test_every_way_trains_the_same_and_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "TINY", (bench.Case("small", 32, 4, 2),))
     bench.main([str(tmp_path), "--quick", "--rounds", "1", "--epochs", "1"])  # the rate of two steps says nothing
-    rows = bench.read(tmp_path / "several-gpus.csv")
+    rows = read_rows(tmp_path / "several-gpus.csv")
     assert [row["way"] for row in rows] == [way.name for way in bench.WAYS]
     assert [row["parameters"] for row in rows] == ["691694"] * 5
     losses = {row["way"]: float(row["loss"]) for row in rows}
@@ -43,7 +44,7 @@ def test_turns_that_ended_are_kept_when_the_next_one_fails(tmp_path: Path, monke
     monkeypatch.setattr(bench, "TINY", (bench.Case("small", 32, 4, 2),))
     with pytest.raises(KeyboardInterrupt):
         bench.main([str(tmp_path), "--quick", "--rounds", "1", "--epochs", "1"])
-    assert [row["way"] for row in bench.read(tmp_path / "several-gpus.csv")] == ["alone", "group"]
+    assert [row["way"] for row in read_rows(tmp_path / "several-gpus.csv")] == ["alone", "group"]
     assert not distributed.is_initialized()
 
 
@@ -71,7 +72,7 @@ def test_rows_of_another_number_of_processes_stay(tmp_path: Path) -> None:
     path = tmp_path / "kept.csv"
     bench.keep([a_row(), a_row(way="group", share=0.98)], path)
     bench.keep([a_row(processes=8, way="group", share=None), a_row(way="group", share=0.99)], path)
-    kept = [(row["processes"], row["way"], row["share"]) for row in bench.read(path)]
+    kept = [(row["processes"], row["way"], row["share"]) for row in read_rows(path)]
     assert kept == [("1", "alone", "1.0"), ("8", "group", ""), ("1", "group", "0.99")]
 
 
@@ -100,6 +101,6 @@ def test_the_page_says_what_was_reached_and_what_was_missed(tmp_path: Path) -> N
     path = tmp_path / "kept.csv"
     rows = [a_row(), a_row(way="group", share=0.9), a_row(way="group, norms apart", share=0.98)]
     bench.keep([*rows, a_row(way="group, not recorded", share=0.5)], path)
-    text = "\n".join(page.measurements(bench.read(path)))
+    text = "\n".join(page.measurements(read_rows(path)))
     ends = [line.split("|")[-2].strip() for line in text.splitlines() if line.startswith("| densenet121")]
     assert ends == ["", "**missed**", "reached", ""]

@@ -58,6 +58,8 @@ def test_on_another_machine_it_goes_on_from_the_bag(
     code, said = sit(tmp_path, "--methods", method)
     assert (code, said[-1]) == (0, f"{method}-symmetric is in {tmp_path / 'schedule.csv'}.")
     assert (tmp_path / "schedule.csv").read_bytes() == before
+    (tmp_path / "schedule.csv").write_text(before.decode().replace(row["device"], "another device"))
+    assert sit(tmp_path, "--methods", method)[1][-1] == f"{method}-symmetric is done."
     assert 0 <= float(row["auc_north"]) <= 1
     shown = page.section([row, {**row, "length": "1"}])
     assert "with 10% of its epochs" in shown

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bomd.data.datasets import folder
 from bomd.data.one_label import with_kind
+from evidence.rows import read_rows
 from evidence.studies.single_label import (
     NOISE,
     PAGE,
@@ -14,7 +15,6 @@ from evidence.studies.single_label import (
     RULES,
     add,
     filled,
-    read_rows,
     recipes,
     write_digits,
 )
