@@ -24,7 +24,8 @@ def section(rows: Sequence[Row]) -> str:
         opening = f"""### The paper's schedule {share}
 
 {int(images):,} phantoms at {size} px on one {device}, by `python -m evidence.studies.schedule`, which says where it is
-not the recipe of the paper ([results/schedule.csv](../results/schedule.csv)). AUC is on right labels of new patients, of the same and of another hospital."""
+not the recipe of the paper ([results/schedule.csv](../results/schedule.csv)). AUC is on right labels of new patients,
+of the same and of another hospital."""
         lines = ["| noise | method | seconds of training | memory | GPU memory | AUC, same | AUC, another |"]
         lines.append("|---|---|---|---|---|---|---|")
         for row in own:
