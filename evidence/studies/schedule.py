@@ -2,62 +2,64 @@
 
     python -m evidence.studies.schedule --work /tmp/schedule --bag bag --seconds 500
     python -m evidence.studies.schedule --length 0.2 ...      # a fifth of all epochs
+    python -m evidence.studies.schedule --jobs 3 ...          # three of the six at once, on one GPU
+    python -m evidence.studies.schedule --size 512 --images 20000 --length 0.1 --methods bomd --noise symmetric ...
 
 Every method learns from 83,672 phantoms at 224 px with either noise. It is the recipe `nih` but for what phantoms need:
 no ImageNet weights, hence another rate, Adam's usual constants and a cosine for the classifier; batches of 64; class
 vectors that the package ships. What is finished is a row of `results/schedule.csv`.
 
-When `--seconds` are over, the sitting ends after at most one epoch in vain. The same command goes on with what is in
-`--work`. On another machine, which has nothing of that, it goes on with what is in `--bag`: labels that a method has
-made, and the network under way in pieces of 15 MB. To be that small its moments are rounded to bfloat16, so that a fit
-which changed machines is not, digit by digit, one that did not. Images are drawn anew. What has a row of
-the same device in `--out` is not done again.
+When `--seconds` are over, the sitting ends after at most one epoch of each job in vain. The same command goes on with
+what is in `--work`. On another machine, which has nothing of that, it goes on with what is in `--bag`: labels that a
+method has made, and one network under way in pieces of 15 MB. To be that small its moments are rounded to bfloat16, so
+that a fit which changed machines is not, digit by digit, one that did not. Images are drawn anew. What has a row of the
+same device in `--out` is not done again.
+
+With `--jobs` each run has a process, one of them draws the images while the others wait, and what a process says is in
+`logs` in `--work`. A row tells how many ran at once at most: the seconds of such runs are not those of one alone. Of
+several networks under way the bag takes one, which was trained longest; on another machine the others begin anew, from
+labels as far as those were made.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
+import datetime
 import json
-import re
+import os
 import signal
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bomd import progress
 from bomd.config import Config, DeviceSettings, parse
 from bomd.experiments import experiment
-from bomd.files import fingerprint, read_arrays, read_json, replacing, write_arrays, write_json, write_text
+from bomd.experiments.workers import Event, work
+from bomd.files import locked, read_json, write_text
 from bomd.methods import METHODS
-from bomd.methods.base import Context, Prepared
-from bomd.methods.bomd import Bomd
-from bomd.methods.bomd_plus import BomdPlus
 from bomd.networks.device import make_fabric
 from bomd.recipes import find_recipe
 from bomd.reports.sheet import rows_to_csv
-from bomd.runs import Run, measure_anew
-from bomd.tables import Flags, LabelTable
+from bomd.runs import Run, locate, measure_anew
 from evidence import RESULTS
 from evidence.rows import read_rows
+from evidence.studies import bag
 
 TABLE = RESULTS / "schedule.csv"
 NOISES = {
     "symmetric": {"kind": "symmetric", "rows": 0.2, "labels": 0.2},
     "report mining": {"kind": "report_mining"},
 }
-OURS = {"bce": "bce", "bomd": f"{__name__}:KeptBomd", "bomd-plus": f"{__name__}:KeptBomdPlus"}
-NAMED = ("device", "method", "noise", "images", "size", "backbone", "length")  # columns of what was asked for
-PIECE = 15_000_000  # bytes
+OURS = {"bce": "bce", "bomd": f"{bag.__name__}:KeptBomd", "bomd-plus": f"{bag.__name__}:KeptBomdPlus"}
+NAMED = ("method", "noise", "images", "size", "backbone", "length")  # columns of what was asked for, beside the device
+IMAGES, SIZE = 83_672, 224
 TEST = 5_000  # images of each test set
-CHECKPOINT = "checkpoint.pt"
-_bag = Path()  # where prepared labels are; methods are made by name and cannot be told
 
 
 class TimeUp(KeyboardInterrupt):
@@ -78,7 +80,7 @@ class Task:
     def config(self, images: int, size: int, length: float, fit: dict[str, Any]) -> Config:
         """The recipe `nih` with what phantoms need."""
         recipe = tomllib.loads(find_recipe("nih").read_text(encoding="utf-8"))
-        epochs = {part: max(1, round(length * recipe[part]["epochs"])) for part in ("fit", "bomd")}
+        epochs = epochs_of(length)
         test = {
             place: {"dataset": "phantom", "hospital": place, "split": "test", "count": min(TEST, images)}
             for place in ("north", "south")
@@ -98,90 +100,14 @@ class Task:
         return parse(values, METHODS)
 
 
-class KeptBomd(Bomd):
-    """`bomd`, whose new labels travel."""
-
-    variant_of = "bomd"
-
-    def prepare(self, train: LabelTable, context: Context) -> Prepared:
-        return once("bomd", train, context, super().prepare)
+def epochs_of(length: float) -> dict[str, int]:
+    """Epochs of the classifier, "fit", and of the descriptors, "bomd", for this share of the paper's."""
+    recipe = tomllib.loads(find_recipe("nih").read_text(encoding="utf-8"))
+    return {part: max(1, round(length * recipe[part]["epochs"])) for part in ("fit", "bomd")}
 
 
-class KeptBomdPlus(BomdPlus):
-    """`bomd-plus`, whose new labels travel."""
-
-    variant_of = "bomd-plus"
-
-    def prepare(self, train: LabelTable, context: Context) -> Prepared:
-        found = once("bomd-plus", train, context, super().prepare)
-        self.weights = torch.as_tensor(found.weights, device=context.fabric.device)
-        return found
-
-
-def once(
-    name: str, train: LabelTable, context: Context, prepare: Callable[[LabelTable, Context], Prepared]
-) -> Prepared:
-    """What a method prepares, as it is kept in the bag, whether this sitting or an earlier one has prepared it."""
-    path = _bag / f"prepared-{name}-{fingerprint(train.ids, train.values, context.fit, context.seed)}.npz"
-    if not path.exists():
-        found = prepare(train, context)
-        assert found.flags is not None
-        arrays = {"targets": found.targets, "scores": found.scores, "weights": found.weights}
-        flags = {"noisy": found.flags.noisy, "margin": found.flags.margin, "entry": found.flags.entry}
-        write_arrays(path, {key: value for key, value in (arrays | flags).items() if value is not None})
-        write_json(path.with_suffix(".json"), {"history": found.history, "notes": list(found.notes)})
-    kept, told = read_arrays(path), read_json(path.with_suffix(".json"))
-    flags_again = Flags(train.ids, kept["noisy"], kept["margin"], kept["entry"])
-    return Prepared(
-        kept["targets"], flags_again, None, kept.get("scores"), told["history"], tuple(told["notes"]),
-        weights=kept.get("weights"),
-    )  # fmt: skip
-
-
-def put_into_bag(stages: Path, bag: Path) -> str | None:
-    """Keep the network that was trained last in pieces; its stage, or None where there is none."""
-    newest = max(stages.glob(f"*/{CHECKPOINT}"), key=lambda file: file.stat().st_mtime_ns, default=None)
-    for old in bag.glob("network.*"):
-        old.unlink()
-    if newest is None or (newest.parent / "finished.json").exists():
-        return None
-    state = torch.load(newest, map_location="cpu", weights_only=True)
-    _round_moments(state["optimiser"], torch.bfloat16)
-    stream = io.BytesIO()
-    torch.save({"stage": newest.parent.name, "state": state}, stream)
-    content = stream.getvalue()
-    for number, start in enumerate(range(0, len(content), PIECE)):
-        with replacing(bag / f"network.{number}") as temporary:
-            temporary.write_bytes(content[start : start + PIECE])
-    return newest.parent.name
-
-
-def take_from_bag(bag: Path, stages: Path) -> str | None:
-    """Put the network back where its training goes on, unless that has gone on there since; its stage."""
-    pieces = sorted(bag.glob("network.*"), key=lambda file: int(file.suffix[1:]))
-    if not pieces:
-        return None
-    found = torch.load(io.BytesIO(b"".join(piece.read_bytes() for piece in pieces)), weights_only=True)
-    stage, state = str(found["stage"]), found["state"]
-    if not re.fullmatch(r"[a-z-]+-[0-9a-f]+", stage):
-        raise SystemExit(f"{bag} names no stage, but {stage!r}.")
-    path = stages / stage / CHECKPOINT
-    if not path.exists():
-        _round_moments(state["optimiser"], torch.float32)
-        with replacing(path) as temporary:
-            torch.save(state, temporary)
-    return stage
-
-
-def _round_moments(optimiser: dict[str, Any], kind: torch.dtype) -> None:
-    for moments in optimiser["state"].values():
-        for name, value in moments.items():
-            if name != "step":
-                moments[name] = value.to(kind)
-
-
-def row_of(task: Task, run: Run, length: float, seconds: float) -> dict[str, Any]:
-    """What is recorded of a finished run."""
+def row_of(task: Task, run: Run, length: float, seconds: float, jobs: int) -> dict[str, Any]:
+    """What is recorded of a finished run; its seconds of training are those of all sittings."""
     result, environment, config = run.result(), read_json(run.directory / "environment.json"), run.config()
     stages: dict[str, float] = {}
     for line in (run.directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
@@ -196,6 +122,8 @@ def row_of(task: Task, run: Run, length: float, seconds: float) -> dict[str, Any
         "size": config["images"]["size"],
         "backbone": config["fit"]["backbone"],
         "length": f"{length:g}",
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "jobs": jobs,
         "seconds_training": "; ".join(f"{what} {taken:.1f}" for what, taken in stages.items()),
         "seconds_last_sitting": f"{seconds:.1f}",
         "peak_mb": environment["peak_memory_mb"],
@@ -204,52 +132,106 @@ def row_of(task: Task, run: Run, length: float, seconds: float) -> dict[str, Any
     }
 
 
+def add_row(path: Path, row: Mapping[str, Any]) -> None:
+    """Add a row to a file that other commands may be adding to."""
+    with locked(path):
+        before = [{**dict.fromkeys(row, ""), **old} for old in read_rows(path)]
+        write_text(path, rows_to_csv([*before, row]))
+
+
+def in_turn(configs: Sequence[Config], root: Path) -> Generator[Event, None, None]:
+    """Do these runs in this process, and tell of them as `bomd.experiments.workers.work` does."""
+    for place, config in enumerate(configs):
+        yield Event(place, "running")
+        measure_anew()
+        experiment.run(config, root)
+        yield Event(place, "finished")
+
+
+def do(tasks: Sequence[Task], chosen: argparse.Namespace, say: Callable[[str], None]) -> bool:
+    """Do what has no row yet, several at once if asked; whether all of it came to an end."""
+    fit = {"backbone": chosen.backbone}
+    configs = [task.config(chosen.images, chosen.size, chosen.length, fit) for task in tasks]
+    at_once, began, failed = min(chosen.jobs, len(tasks)), {}, False
+    events = work(configs, chosen.work, at_once) if at_once > 1 else in_turn(configs, chosen.work)
+    with closing(events):  # which ends the processes
+        for event in events:
+            task, config = tasks[event.place], configs[event.place]
+            most = bag.most_at_once(chosen.bag, f"{task.name}-{config.key}", at_once)
+            if event.state == "running":
+                began[event.place] = time.perf_counter()
+                say(f"{task.name} is under way.")
+            elif event.state == "failed":
+                failed = True
+                say(f"{task.name} failed: {event.reason}")
+            else:
+                seconds = time.perf_counter() - began[event.place]
+                add_row(chosen.out, row_of(task, locate(chosen.work, config), chosen.length, seconds, most))
+                say(f"{task.name} is done.")
+    return not failed
+
+
+def last_said(root: Path, since: float) -> list[str]:
+    """What each process has said of its present run, for those that said something since then."""
+    said = []
+    for log in sorted((root / "logs").glob("*.log")):
+        if log.stat().st_mtime >= since:
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+            first = max((number for number, line in enumerate(lines) if ", seed " in line), default=0)
+            said += [f"{log.stem}: {line}" for line in lines[first:]]
+    return said
+
+
 def main(given: Sequence[str] | None = None, say: Callable[[str], None] = print) -> int:
-    """3 if the time was over before all was done."""
-    global _bag
+    """3 if the time was over before all was done, 1 if a run failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True, help="images, stages and runs")
     parser.add_argument("--bag", type=Path, required=True, help="what another machine needs to go on")
     parser.add_argument("--seconds", type=float, default=0, help="end after so many; 0 never")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once, each in a process")
     parser.add_argument("--length", type=float, default=1.0, help="share of all epochs")
     parser.add_argument("--methods", default=",".join(OURS))
     parser.add_argument("--noise", default=",".join(NOISES))
-    parser.add_argument("--images", type=int, default=83_672)
-    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--images", type=int, default=IMAGES)
+    parser.add_argument("--size", type=int, default=SIZE)
     parser.add_argument("--backbone", default="densenet121")
     parser.add_argument("--out", type=Path, default=TABLE)
     chosen = parser.parse_args(given)
     progress.enable()
-    _bag = chosen.bag
-    _bag.mkdir(parents=True, exist_ok=True)
-    stages = chosen.work / "stages"
+    chosen.bag.mkdir(parents=True, exist_ok=True)
+    os.environ[bag.PLACE] = str(chosen.bag.resolve())
+    stages, started = chosen.work / "stages", time.time()
     device, length = experiment.device_name(make_fabric(DeviceSettings())), f"{chosen.length:g}"
     before = signal.signal(signal.SIGALRM, _time_is_up)
     signal.setitimer(signal.ITIMER_REAL, chosen.seconds)
     try:
-        stage = take_from_bag(_bag, stages)
+        stage = bag.take_from_bag(chosen.bag, stages)
         if stage is not None:
             say(f"From the bag: {stage}")
-        for noise in chosen.noise.split(","):
-            for method in chosen.methods.split(","):
-                task, began = Task(method, noise), time.perf_counter()
-                asked = [device, method, noise, str(chosen.images), str(chosen.size), chosen.backbone, length]
-                if asked in [[row[name] for name in NAMED] for row in read_rows(chosen.out)]:
-                    say(f"{task.name} is in {chosen.out}.")
-                    continue
-                measure_anew()
-                config = task.config(chosen.images, chosen.size, chosen.length, {"backbone": chosen.backbone})
-                run = experiment.run(config, chosen.work)
-                row = row_of(task, run, chosen.length, time.perf_counter() - began)
-                write_text(chosen.out, rows_to_csv([*read_rows(chosen.out), row]))
-                say(f"{task.name} is done.")
+        ready = [[_kind(row["device"]), *(row[name] for name in NAMED)] for row in read_rows(chosen.out)]
+        asked = [Task(method, noise) for noise in chosen.noise.split(",") for method in chosen.methods.split(",")]
+        left = []
+        for task in asked:
+            named = [task.method, task.noise, str(chosen.images), str(chosen.size), chosen.backbone, length]
+            if [_kind(device), *named] in ready:
+                say(f"{task.name} is in {chosen.out}.")
+            else:
+                left.append(task)
+        return 0 if do(left, chosen, say) else 1
     except TimeUp:
-        say(f"The time is over; into the bag: {put_into_bag(stages, _bag) or 'no network'}")
+        for line in last_said(chosen.work, started):
+            say(line)
+        put = bag.put_into_bag(stages, chosen.bag, epochs_of(chosen.length)["fit"])
+        say(f"The time is over; into the bag: {put or 'no network'}")
         return 3
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    return 0
+
+
+def _kind(device: str) -> str:
+    """A device without the number of its threads: of a CPU's cores several jobs have a share each."""
+    return device.split(",")[0]
 
 
 def _time_is_up(*_: object) -> None:

@@ -13,6 +13,7 @@ people are in there, so that the owner alone may look inside.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import platform
@@ -264,6 +265,7 @@ def measure_anew(at_once: int = 1) -> None:
     """Forget the peaks of memory so far, for a process that does several runs, of which `at_once` share the machine."""
     global _at_once
     _at_once = at_once
+    gc.collect()  # what the last run left in circles would count as this one's
     with suppress(OSError):  # not every system lets a process reset its own peak; it is then an upper bound
         Path("/proc/self/clear_refs").write_text("5")
     if (gpu := _gpu()) is not None:

@@ -12,7 +12,7 @@ import torch
 
 from bomd.learn import engine
 from evidence.pages import schedule as page
-from evidence.studies import schedule
+from evidence.studies import bag, schedule
 
 TINY = ["--images", "40", "--size", "16", "--backbone", "small", "--length", "0.1", "--noise", "symmetric"]
 
@@ -71,18 +71,22 @@ def test_on_another_machine_it_goes_on_from_the_bag(
 def test_a_checkpoint_comes_out_of_the_bag_as_it_went_in_but_for_rounded_moments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedule, "PIECE", 1000)
+    monkeypatch.setattr(bag, "PIECE", 1000)
     network = torch.nn.Linear(20, 20)
     optimiser = torch.optim.Adam(network.parameters())
     network(torch.ones(1, 20)).sum().backward()
     optimiser.step()
     path = tmp_path / "here" / "classifier-0a" / "checkpoint.pt"
-    before = {"networks": [network.state_dict()], "optimiser": optimiser.state_dict(), "history": [{"epoch": 1}]}
+    before = {
+        "networks": [network.state_dict()],
+        "optimiser": optimiser.state_dict(),
+        "history": [{"epoch": 1, "seconds": 2.0}],
+    }
     engine.save_checkpoint(path, before)
     (tmp_path / "bag").mkdir()
-    assert schedule.put_into_bag(tmp_path / "here", tmp_path / "bag") == "classifier-0a"
+    assert bag.put_into_bag(tmp_path / "here", tmp_path / "bag", 30) == "classifier-0a"
     assert all(piece.stat().st_size <= 1000 for piece in (tmp_path / "bag").iterdir())
-    assert schedule.take_from_bag(tmp_path / "bag", tmp_path / "there") == "classifier-0a"
+    assert bag.take_from_bag(tmp_path / "bag", tmp_path / "there") == "classifier-0a"
     after = torch.load(tmp_path / "there" / "classifier-0a" / "checkpoint.pt", weights_only=True)
     assert after["history"] == before["history"]
     assert torch.equal(after["networks"][0]["weight"], before["networks"][0]["weight"])
