@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 
 from evidence.rows import read_rows
-from evidence.studies.schedule import NOISES, OURS, TABLE
+from evidence.studies.schedule import IMAGES, NOISES, OURS, SIZE, TABLE, epochs_of
 
 Row = dict[str, str]
+Kind = tuple[str, str, str, str, str]  # length, images, size, backbone, device
+
+PROJECTED = "all of NIH at 512 px, batch 64, projected"  # item of results/speed.csv
+STAGES = {"learn descriptors": "bomd", "train classifier": "fit"}  # stage -> which of the recipe's epochs it has
+COLUMNS = (
+    "noise", "method", "seconds of training", "of these", "runs at once", "memory", "GPU memory", "AUC, same",
+    "AUC, another",
+)  # fmt: skip
 
 
 def read() -> list[Row]:
@@ -15,29 +24,139 @@ def read() -> list[Row]:
     return read_rows(TABLE)
 
 
-def section(rows: Sequence[Row]) -> str:
-    """Times of every stage, memory and AUC; a training that was shorter than the paper's is called so."""
-    parts = []
-    for device, images, size, length in dict.fromkeys(_kind(row) for row in rows):
-        own = [row for row in rows if _kind(row) == (device, images, size, length)]
-        share = "at its full length" if float(length) == 1 else f"with {float(length):.0%} of its epochs"
-        opening = f"""### The paper's schedule {share}
+def section(rows: Sequence[Row], timings: Sequence[Row] = ()) -> str:
+    """Times of every stage, memory and AUC; the longest training first, samples of the images last.
 
-{int(images):,} phantoms at {size} px on one {device}, by `python -m evidence.studies.schedule`, which says where it is
-not the recipe of the paper ([results/schedule.csv](../results/schedule.csv)). AUC is on right labels of new patients,
-of the same and of another hospital."""
-        lines = ["| noise | method | seconds of training | memory | GPU memory | AUC, same | AUC, another |"]
-        lines.append("|---|---|---|---|---|---|---|")
-        for row in own:
-            gpu = f"{float(row['peak_gpu_mb']):,.0f} MB" if row["peak_gpu_mb"] else ""
-            cells = [row["noise"], row["method"], row["seconds_training"].replace("; ", ", ")]
-            cells += [f"{float(row['peak_mb']):,.0f} MB", gpu, row["auc_north"], row["auc_south"]]
-            lines.append(f"| {' | '.join(cells)} |")
-        ran = {(row["noise"], row["method"]) for row in own}
-        missing = [f"{method} under {noise}" for noise in NOISES for method in OURS if (noise, method) not in ran]
-        parts += [opening, "\n".join(lines), f"Not run: {', '.join(missing)}." if missing else ""]
-    return "\n\n".join(part for part in parts if part)
+    Args:
+        rows: Those of results/schedule.csv.
+        timings: Those of results/speed.csv, for what it projects.
+    """
+    kinds = sorted(dict.fromkeys(map(_kind, rows)), key=lambda kind: (_sample(kind), -float(kind[0]), kind))
+    names = [_name(kind) for kind in kinds]
+    parts: list[str] = []
+    for kind, name in zip(kinds, names, strict=True):
+        own = [row for row in rows if _kind(row) == kind]
+        _, images, size, backbone, device = kind
+        apart = f", {backbone} on one {device}" if names.count(name) > 1 else ""
+        dates = ", ".join(sorted({row["date"] for row in own}))
+        about = f"{int(images):,} phantoms at {size} px on one {device}, measured {dates}."
+        if not parts:
+            about += " " + _opening(kinds)
+        remarks = (_wrapped(remark) for remark in _remarks(kind, own, timings))
+        parts += [f"### {name}{apart}", _wrapped(about), _table(own), *remarks]
+    return "\n\n".join(parts)
 
 
-def _kind(row: Row) -> tuple[str, str, str, str]:
-    return row["device"], row["images"], row["size"], row["length"]
+def full_minutes(row: Row) -> float | None:
+    """Minutes that all images and epochs would take at a row's pace; None where a stage has epochs of its own."""
+    stages, paper, done = _seconds(row), epochs_of(1.0), epochs_of(float(row["length"]))
+    if not stages.keys() <= STAGES.keys():
+        return None
+    seconds = sum(taken * paper[STAGES[what]] / done[STAGES[what]] for what, taken in stages.items())
+    return seconds * IMAGES / int(row["images"]) / 60
+
+
+def _opening(kinds: Sequence[Kind]) -> str:
+    """What is said once, and that the whole length is missing where it is."""
+    whole = any(float(kind[0]) == 1 and not _sample(kind) for kind in kinds)
+    return (
+        "By `python -m evidence.studies.schedule`, which says where it is not the recipe of the paper "
+        "([results/schedule.csv](../results/schedule.csv)). AUC is on right labels of new patients, of the same and of "
+        "another hospital." + ("" if whole else " At its full length the schedule is not run.")
+    )
+
+
+def _table(rows: Sequence[Row]) -> str:
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    for row in rows:
+        stages = _seconds(row)
+        gpu = f"{float(row['peak_gpu_mb']):,.0f} MB" if row["peak_gpu_mb"] else ""
+        parts = ", ".join(f"{what}: {taken:,.1f}" for what, taken in stages.items())
+        cells = [row["noise"], row["method"], f"{sum(stages.values()):,.1f}", parts if len(stages) > 1 else ""]
+        cells += [row["jobs"], f"{float(row['peak_mb']):,.0f} MB", gpu, row["auc_north"], row["auc_south"]]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _remarks(kind: Kind, rows: Sequence[Row], timings: Sequence[Row]) -> Iterator[str]:
+    if any(int(row["jobs"]) > 1 for row in rows):
+        yield (
+            "Runs at once shared the device: their seconds are not those of a run alone, and their sum is not the time "
+            "that all of them took."
+        )
+    if compared := list(_compared(rows)):
+        yield f"AUC compared with that of bce, at the same hospital and at another, one seed: {'; '.join(compared)}."
+    if _sample(kind):
+        yield from _scaled(rows, timings)
+        return
+    ran = {(row["noise"], row["method"]) for row in rows}
+    missing = [f"{method} under {noise}" for noise in NOISES for method in OURS if (noise, method) not in ran]
+    if missing:
+        yield f"Not run: {', '.join(missing)}."
+
+
+def _compared(rows: Sequence[Row]) -> Iterator[str]:
+    """For each noise, what the methods have more than bce, where both were run."""
+    for noise in NOISES:
+        own = {row["method"]: row for row in rows if row["noise"] == noise}
+        told = []
+        for method in ("bomd-plus", "bomd"):
+            if method in own and "bce" in own:
+                more = [float(own[method][test]) - float(own["bce"][test]) for test in ("auc_north", "auc_south")]
+                told.append(f"{method} {more[0]:+.4f}, {more[1]:+.4f}")
+        if told:
+            yield f"under {noise}, {' and '.join(told)}"
+
+
+def _scaled(rows: Sequence[Row], timings: Sequence[Row]) -> Iterator[str]:
+    """What a sample says about all images and epochs, beside what was projected for them."""
+    for row in rows:
+        minutes = full_minutes(row)
+        if minutes is None:
+            continue
+        epochs = " + ".join(str(epochs_of(1.0)[STAGES[what]]) for what in _seconds(row))
+        shared = f", {row['jobs']} runs at once" if int(row["jobs"]) > 1 else ""
+        projected = [
+            float(one["ours"])
+            for one in timings
+            if (one["item"], one["device"], row["size"]) == (PROJECTED, row["device"], "512")
+            and row["method"] == "bomd"
+        ]
+        beside = (
+            f" The table above projects {projected[0]:.1f} minutes from the rate of an epoch, with descriptors of all "
+            "images and neighbours, which are not among these."
+            if projected
+            else ""
+        )
+        yield (
+            f"At this pace {row['method']} under {row['noise']} would train for {minutes:.1f} minutes with {IMAGES:,} "
+            f"images and {epochs} epochs{shared}.{beside} What a training does once, such as recording its step, is "
+            "scaled with the rest."
+        )
+
+
+def _seconds(row: Row) -> dict[str, float]:
+    """Seconds of each stage of training."""
+    stages = (stage.rsplit(" ", 1) for stage in row["seconds_training"].split("; "))
+    return {what: float(taken) for what, taken in stages}
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+def _kind(row: Row) -> Kind:
+    return row["length"], row["images"], row["size"], row["backbone"], row["device"]
+
+
+def _sample(kind: Kind) -> bool:
+    """Whether it is another set of images than the study's own."""
+    return (int(kind[1]), int(kind[2])) != (IMAGES, SIZE)
+
+
+def _name(kind: Kind) -> str:
+    length, images, size = kind[:3]
+    share = "" if float(length) == 1 else f"with {100 * float(length):g}% of its epochs"
+    if _sample(kind):
+        return f"The paper's schedule for {int(images):,} phantoms at {size} px {share}".rstrip()
+    return f"The paper's schedule {share or 'at its full length'}"

@@ -58,7 +58,7 @@ def page(rows: Sequence[Row]) -> str:
         floors = sorted({row["floor_is"] for row in own if row["floor_is"]})
         parts.append("\n".join(f"- Floor: {floor}." for floor in floors))
     counted = several_gpus.section(*several_gpus.step_alone(rows))
-    parts += [WAYS, schedule.section(schedule.read()), counted]
+    parts += [WAYS, schedule.section(schedule.read(), rows), counted]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

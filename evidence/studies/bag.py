@@ -7,6 +7,7 @@ there between two sittings, networks and labels are found again.
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 from collections.abc import Callable
@@ -78,23 +79,23 @@ def most_at_once(bag: Path, name: str, jobs: int) -> int:
     return known.get(name, 1)
 
 
-def put_into_bag(stages: Path, bag: Path, epochs: int) -> str | None:
+def put_into_bag(work: Path, bag: Path) -> str | None:
     """Keep one network in pieces: of those under way, the one that was trained longest; its stage, if there is one.
 
-    A classifier does not say that it is finished: `epochs` are those of a whole one, which is kept where there is
-    nothing else, since it may not have been tested yet.
+    A classifier does not say itself that it is done with: a finished run then has its last epoch.
     """
+    tested = [_last_epoch(result.with_name("metrics.jsonl")) for result in work.glob("*/*/*/result.json")]
     found = []
-    for path in stages.glob(f"*/{CHECKPOINT}"):
+    for path in (work / "stages").glob(f"*/{CHECKPOINT}"):
         if not (path.parent / "finished.json").exists():
             history = torch.load(path, map_location="cpu", weights_only=True, mmap=True)["history"]
-            whole = path.parent.name.startswith("classifier-") and len(history) >= epochs
-            found.append((not whole, sum(epoch["seconds"] for epoch in history), path))
+            if history[-1] not in tested:
+                found.append((sum(epoch["seconds"] for epoch in history), path))
     for old in bag.glob("network.*"):
         old.unlink()
     if not found:
         return None
-    chosen = max(found)[-1]
+    _, chosen = max(found)
     state = torch.load(chosen, map_location="cpu", weights_only=True)
     _round_moments(state["optimiser"], torch.bfloat16)
     stream = io.BytesIO()
@@ -106,7 +107,7 @@ def put_into_bag(stages: Path, bag: Path, epochs: int) -> str | None:
     return chosen.parent.name
 
 
-def take_from_bag(bag: Path, stages: Path) -> str | None:
+def take_from_bag(bag: Path, work: Path) -> str | None:
     """Put the network back where its training goes on, unless that has gone on there since; its stage."""
     pieces = sorted(bag.glob("network.*"), key=lambda file: int(file.suffix[1:]))
     if not pieces:
@@ -115,12 +116,16 @@ def take_from_bag(bag: Path, stages: Path) -> str | None:
     stage, state = str(found["stage"]), found["state"]
     if not re.fullmatch(r"[a-z-]+-[0-9a-f]+", stage):
         raise SystemExit(f"{bag} names no stage, but {stage!r}.")
-    path = stages / stage / CHECKPOINT
+    path = work / "stages" / stage / CHECKPOINT
     if not path.exists():
         _round_moments(state["optimiser"], torch.float32)
         with replacing(path) as temporary:
             torch.save(state, temporary)
     return stage
+
+
+def _last_epoch(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8").splitlines()[-1])
 
 
 def _round_moments(optimiser: dict[str, Any], kind: torch.dtype) -> None:

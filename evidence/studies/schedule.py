@@ -31,7 +31,7 @@ import signal
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,14 +41,13 @@ from bomd import progress
 from bomd.config import Config, DeviceSettings, parse
 from bomd.experiments import experiment
 from bomd.experiments.workers import Event, work
-from bomd.files import locked, read_json, write_text
+from bomd.files import read_json
 from bomd.methods import METHODS
 from bomd.networks.device import make_fabric
 from bomd.recipes import find_recipe
-from bomd.reports.sheet import rows_to_csv
 from bomd.runs import Run, locate, measure_anew
 from evidence import RESULTS
-from evidence.rows import read_rows
+from evidence.rows import add_row, read_rows
 from evidence.studies import bag
 
 TABLE = RESULTS / "schedule.csv"
@@ -132,13 +131,6 @@ def row_of(task: Task, run: Run, length: float, seconds: float, jobs: int) -> di
     }
 
 
-def add_row(path: Path, row: Mapping[str, Any]) -> None:
-    """Add a row to a file that other commands may be adding to."""
-    with locked(path):
-        before = [{**dict.fromkeys(row, ""), **old} for old in read_rows(path)]
-        write_text(path, rows_to_csv([*before, row]))
-
-
 def in_turn(configs: Sequence[Config], root: Path) -> Generator[Event, None, None]:
     """Do these runs in this process, and tell of them as `bomd.experiments.workers.work` does."""
     for place, config in enumerate(configs):
@@ -200,12 +192,12 @@ def main(given: Sequence[str] | None = None, say: Callable[[str], None] = print)
     progress.enable()
     chosen.bag.mkdir(parents=True, exist_ok=True)
     os.environ[bag.PLACE] = str(chosen.bag.resolve())
-    stages, started = chosen.work / "stages", time.time()
+    started = time.time()
     device, length = experiment.device_name(make_fabric(DeviceSettings())), f"{chosen.length:g}"
     before = signal.signal(signal.SIGALRM, _time_is_up)
     signal.setitimer(signal.ITIMER_REAL, chosen.seconds)
     try:
-        stage = bag.take_from_bag(chosen.bag, stages)
+        stage = bag.take_from_bag(chosen.bag, chosen.work)
         if stage is not None:
             say(f"From the bag: {stage}")
         ready = [[_kind(row["device"]), *(row[name] for name in NAMED)] for row in read_rows(chosen.out)]
@@ -221,8 +213,7 @@ def main(given: Sequence[str] | None = None, say: Callable[[str], None] = print)
     except TimeUp:
         for line in last_said(chosen.work, started):
             say(line)
-        put = bag.put_into_bag(stages, chosen.bag, epochs_of(chosen.length)["fit"])
-        say(f"The time is over; into the bag: {put or 'no network'}")
+        say(f"The time is over; into the bag: {bag.put_into_bag(chosen.work, chosen.bag) or 'no network'}")
         return 3
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import csv
+import datetime
+import json
+import os
+import re
 import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from bomd.config import Config
+from bomd.experiments.workers import Event
 from bomd.learn import engine
-from evidence.pages import schedule as page
+from evidence import ROOT
+from evidence.rows import read_rows
 from evidence.studies import bag, schedule
 
 TINY = ["--images", "40", "--size", "16", "--backbone", "small", "--length", "0.1", "--noise", "symmetric"]
@@ -52,6 +65,7 @@ def test_on_another_machine_it_goes_on_from_the_bag(
     with (tmp_path / "schedule.csv").open(newline="") as stream:
         (row,) = csv.DictReader(stream)
     assert row["method"] == method
+    assert (row["date"], row["jobs"]) == (datetime.datetime.now(datetime.UTC).date().isoformat(), "1")
     assert "train classifier" in row["seconds_training"]
     before = (tmp_path / "schedule.csv").read_bytes()
     shutil.rmtree(tmp_path / "work")
@@ -61,11 +75,106 @@ def test_on_another_machine_it_goes_on_from_the_bag(
     (tmp_path / "schedule.csv").write_text(before.decode().replace(row["device"], "another device"))
     assert sit(tmp_path, "--methods", method)[1][-1] == f"{method}-symmetric is done."
     assert 0 <= float(row["auc_north"]) <= 1
-    shown = page.section([row, {**row, "length": "1"}])
-    assert "with 10% of its epochs" in shown
-    assert "at its full length" in shown
-    assert "Not run: bce under symmetric, " in shown
-    assert f"| symmetric | {method} | " in shown
+
+
+@pytest.mark.slow
+def test_several_at_once_end_with_their_time_and_go_on(tmp_path: Path) -> None:
+    """The time is over as soon as there is a checkpoint; the epochs until then are among those of the rows."""
+    both = ["--methods", "bce,bomd", "--length", "0.4", "--images", "80", "--size", "32", "--jobs", "2"]
+
+    def wait_and_ring() -> None:
+        while not list((tmp_path / "work" / "stages").glob("*/checkpoint.pt")):
+            time.sleep(0.005)
+        os.kill(os.getpid(), signal.SIGALRM)
+
+    threading.Thread(target=wait_and_ring, daemon=True).start()
+    code, said = sit(tmp_path, *both)
+    assert code == 3
+    assert said[:2] == ["bce-symmetric is under way.", "bomd-symmetric is under way."]
+    assert any(re.match("worker[01]: .*, seed 0: ", line) for line in said)
+    assert re.fullmatch(r"The time is over; into the bag: (classifier|descriptors)-[0-9a-f]+", said[-1])
+    assert not (tmp_path / "schedule.csv").exists()
+    kept = [torch.load(path, weights_only=True)["history"] for path in tmp_path.glob("work/stages/*-*/checkpoint.pt")]
+    before = [epoch for history in kept for epoch in history]
+
+    code, said = sit(tmp_path, *both)
+    assert code == 0
+    assert {"bce-symmetric is done.", "bomd-symmetric is done."} <= set(said)
+    found = {row["method"]: row for row in read_rows(tmp_path / "schedule.csv")}
+    assert found.keys() == {"bce", "bomd"}
+    assert {row["jobs"] for row in found.values()} == {"2"}
+    assert all(float(row["peak_mb"]) > 100 for row in found.values())
+    after = {}
+    for path in tmp_path.glob("work/*/*/*/metrics.jsonl"):
+        method = path.parents[2].name.removesuffix("-symmetric")
+        after[method] = [json.loads(line) for line in path.read_text().splitlines()]
+    assert {method: len(epochs) for method, epochs in after.items()} == {"bce": 12, "bomd": 8 + 12}
+    assert all(epoch in [*after["bce"], *after["bomd"]] for epoch in before), "an epoch was trained again"
+    taken = sum(epoch["seconds"] for epoch in after["bce"])
+    assert found["bce"]["seconds_training"] == f"train classifier {taken:.1f}"
+    packed = [log.read_text().count("Packing images") for log in tmp_path.glob("work/logs/*.log")]
+    assert sum(packed) == 3, "training and test images, once each"
+
+    again, said = sit(tmp_path, *both)
+    assert again == 0
+    assert sum("is in" in line for line in said) == 2
+
+
+def test_a_run_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(configs: Sequence[Config], *_: object) -> Iterator[Event]:
+        assert [config.method for config in configs] == ["bce", schedule.OURS["bomd"]]
+        yield Event(0, "running")
+        yield Event(0, "failed", "out of memory")
+
+    monkeypatch.setattr(schedule, "work", work)
+    code, said = sit(tmp_path, "--methods", "bce,bomd", "--jobs", "2")
+    assert (code, said[-1]) == (1, "bce-symmetric failed: out of memory")
+
+
+def test_a_row_knows_of_earlier_sittings_how_many_ran_at_once(tmp_path: Path) -> None:
+    assert bag.most_at_once(tmp_path, "one", 1) == 1
+    assert not list(tmp_path.iterdir())
+    assert bag.most_at_once(tmp_path, "one", 3) == 3
+    assert bag.most_at_once(tmp_path, "one", 2) == 3
+    assert bag.most_at_once(tmp_path, "another", 1) == 1
+
+
+def test_rows_that_two_processes_add_at_once_are_all_kept(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("who\nearlier\n")
+    script = (
+        "import sys; from pathlib import Path; from evidence.rows import add_row;"
+        "[add_row(Path(sys.argv[1]), {'who': sys.argv[2], 'number': number}) for number in range(20)]"
+    )
+    commands = [[sys.executable, "-c", script, str(path), who] for who in ("a", "b")]
+    running = [subprocess.Popen(command, cwd=ROOT) for command in commands]
+    assert [process.wait() for process in running] == [0, 0]
+    wanted = {("earlier", "")} | {(who, str(number)) for who in ("a", "b") for number in range(20)}
+    rows = read_rows(path)
+    assert len(rows) == 41
+    assert {(row["who"], row["number"]) for row in rows} == wanted
+
+
+def test_of_several_networks_the_bag_takes_the_one_under_way_that_was_trained_longest(tmp_path: Path) -> None:
+    def train(stage: str, *seconds: float) -> list[dict[str, Any]]:
+        history = [{"epoch": number + 1, "seconds": taken} for number, taken in enumerate(seconds)]
+        state = {"networks": [], "optimiser": {"state": {}}, "history": history}
+        engine.save_checkpoint(tmp_path / "work" / "stages" / stage / "checkpoint.pt", state)
+        return history
+
+    (tmp_path / "bag").mkdir()
+    assert bag.put_into_bag(tmp_path / "work", tmp_path / "bag") is None
+    train("classifier-0a", 3.0, 3.0)
+    train("descriptors-0b", 7.0)
+    train("fold-0c", 9.0)
+    (tmp_path / "work" / "stages" / "fold-0c" / "finished.json").write_text("{}")
+    tested = train("classifier-0d", 8.0, 8.5)
+    run = tmp_path / "work" / "bce-symmetric" / "bce" / "seed0-0e"
+    run.mkdir(parents=True)
+    (run / "metrics.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in tested))
+    assert bag.put_into_bag(tmp_path / "work", tmp_path / "bag") == "classifier-0d", "it is not tested yet"
+    (run / "result.json").write_text("{}")
+    assert bag.put_into_bag(tmp_path / "work", tmp_path / "bag") == "descriptors-0b"
 
 
 def test_a_checkpoint_comes_out_of_the_bag_as_it_went_in_but_for_rounded_moments(
@@ -76,7 +185,7 @@ def test_a_checkpoint_comes_out_of_the_bag_as_it_went_in_but_for_rounded_moments
     optimiser = torch.optim.Adam(network.parameters())
     network(torch.ones(1, 20)).sum().backward()
     optimiser.step()
-    path = tmp_path / "here" / "classifier-0a" / "checkpoint.pt"
+    path = tmp_path / "here" / "stages" / "classifier-0a" / "checkpoint.pt"
     before = {
         "networks": [network.state_dict()],
         "optimiser": optimiser.state_dict(),
@@ -84,10 +193,10 @@ def test_a_checkpoint_comes_out_of_the_bag_as_it_went_in_but_for_rounded_moments
     }
     engine.save_checkpoint(path, before)
     (tmp_path / "bag").mkdir()
-    assert bag.put_into_bag(tmp_path / "here", tmp_path / "bag", 30) == "classifier-0a"
+    assert bag.put_into_bag(tmp_path / "here", tmp_path / "bag") == "classifier-0a"
     assert all(piece.stat().st_size <= 1000 for piece in (tmp_path / "bag").iterdir())
     assert bag.take_from_bag(tmp_path / "bag", tmp_path / "there") == "classifier-0a"
-    after = torch.load(tmp_path / "there" / "classifier-0a" / "checkpoint.pt", weights_only=True)
+    after = torch.load(tmp_path / "there" / "stages" / "classifier-0a" / "checkpoint.pt", weights_only=True)
     assert after["history"] == before["history"]
     assert torch.equal(after["networks"][0]["weight"], before["networks"][0]["weight"])
     for old, new in zip(before["optimiser"]["state"].values(), after["optimiser"]["state"].values(), strict=True):
