@@ -82,14 +82,20 @@ def most_at_once(bag: Path, name: str, jobs: int) -> int:
 def put_into_bag(work: Path, bag: Path) -> str | None:
     """Keep one network in pieces: of those under way, the one that was trained longest; its stage, if there is one.
 
-    A classifier does not say itself that it is done with: a finished run then has its last epoch.
+    What a finished run has used is done with, and nobody needs to carry it: its labels are taken out, and its
+    classifier, which does not say itself that it is finished, is told by its last epoch.
     """
-    tested = [_last_epoch(result.with_name("metrics.jsonl")) for result in work.glob("*/*/*/result.json")]
+    courses = [_epochs(result.with_name("metrics.jsonl")) for result in work.glob("*/*/*/result.json")]
+    for told in bag.glob("prepared-*.json"):
+        history = read_json(told)["history"]
+        if any(course[: len(history)] == history for course in courses):
+            told.with_suffix(".npz").unlink(missing_ok=True)
+            told.unlink()
     found = []
     for path in (work / "stages").glob(f"*/{CHECKPOINT}"):
         if not (path.parent / "finished.json").exists():
             history = torch.load(path, map_location="cpu", weights_only=True, mmap=True)["history"]
-            if history[-1] not in tested:
+            if all(history[-1] != course[-1] for course in courses):
                 found.append((sum(epoch["seconds"] for epoch in history), path))
     for old in bag.glob("network.*"):
         old.unlink()
@@ -124,8 +130,8 @@ def take_from_bag(bag: Path, work: Path) -> str | None:
     return stage
 
 
-def _last_epoch(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8").splitlines()[-1])
+def _epochs(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _round_moments(optimiser: dict[str, Any], kind: torch.dtype) -> None:

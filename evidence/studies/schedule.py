@@ -10,8 +10,8 @@ no ImageNet weights, hence another rate, Adam's usual constants and a cosine for
 vectors that the package ships. What is finished is a row of `results/schedule.csv`.
 
 When `--seconds` are over, the sitting ends after at most one epoch of each job in vain. The same command goes on with
-what is in `--work`. On another machine, which has nothing of that, it goes on with what is in `--bag`: labels that a
-method has made, and one network under way in pieces of 15 MB. To be that small its moments are rounded to bfloat16, so
+what is in `--work`. On another machine, which has nothing of that, it goes on with what is in `--bag`: labels of runs
+under way, and one network under way in pieces of 15 MB. To be that small its moments are rounded to bfloat16, so
 that a fit which changed machines is not, digit by digit, one that did not. Images are drawn anew. What has a row of the
 same device in `--out` is not done again.
 
