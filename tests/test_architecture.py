@@ -26,6 +26,7 @@ ROOMS = [
     ),
     ("config", "runs", "sources", "recipes"),
     ("data",),
+    ("kernels",),
     ("networks",),
     ("learn",),
     ("models",),

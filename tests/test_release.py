@@ -25,7 +25,8 @@ SOURCE = ROOT / "src" / "bomd"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 # Modules that are loaded when what they need is there, and never because a module that all need is loaded.
 DICOM = dict.fromkeys(("data/dicom.py", "data/compressed.py"), "pydicom")
-OPTIONAL = {**DICOM, "networks/column_kernels.py": "triton"}
+KERNELS = ("on_gpu", "tiles", "norms", "pools", "products", "squares")
+OPTIONAL = {**DICOM, **{f"kernels/{name}.py": "triton" for name in KERNELS}}
 
 
 @pytest.mark.slow

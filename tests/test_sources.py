@@ -157,7 +157,7 @@ def test_every_import_within_the_rooms_is_followed() -> None:
     plain = {name for name in own if name and name.count(".") > 1}
     assert plain <= set(imported)
     assert "bomd.describe.descriptors" in imported  # by `from bomd.describe import descriptors`
-    assert "bomd.networks.column_kernels" in sources._read("bomd.networks.columns", SOURCE)[1]  # by import_module
+    assert "bomd.kernels.on_gpu" in sources._read("bomd.kernels.columns", SOURCE)[1]  # by import_module
 
 
 def test_code_without_a_file_counts_as_what_it_stands_on() -> None:

@@ -28,9 +28,9 @@ from bomd.learn.engine import fit, make_fabric
 from bomd.methods.base import Method
 from bomd.methods.dividemix import DivideMix
 from bomd.networks.backbone import Network, build
-from bomd.networks.columns import WholeBatchNorm
 from bomd.networks.dense import DenseNet121
 from bomd.networks.device import Device
+from bomd.networks.whole_norm import WholeBatchNorm
 from tests.methods.test_methods import NoCopies, NoWaiting
 
 EXACT = DeviceSettings(accelerator="cpu", precision="64-true")

@@ -25,6 +25,7 @@ WIDTH = 2  # bytes of a number
 SIZE, BATCH = 512, 64
 KINDS = ("columns", "narrow", "grown")
 STEM_PASSES = 11  # of its maps; those of a quarter of the pixels are counted as parts
+SQUARES = 48 / 64  # of a pass over the stem's maps: squares of pixels that its convolution reads
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Pass:
     """What one operation of a layer reads and writes, in passes over each kind of map.
 
     Attributes:
-        by: The function of `bomd.networks.columns` that does it, or "product" or "convolution".
+        by: The function of `bomd.kernels.columns` that does it, or "product" or "convolution".
     """
 
     backward: bool
@@ -55,9 +56,11 @@ PASSES = (
     Pass(True, "3 x 3 convolution: slopes of its input, and of its weights", "convolution", narrow=2, grown=2),
     Pass(True, "through the second norm and ReLU: sums, then slopes", "back_through_norm", narrow=5),
     Pass(True, "1 x 1 product: slopes of its weights", "product", columns=1, narrow=1),
-    Pass(True, "1 x 1 product: slopes of its input", "product", columns=1, narrow=1),
-    Pass(True, "through the first norm and ReLU, added to the buffer's slopes", "back_through_scale", columns=4),
-)
+    Pass(
+        True, "1 x 1 product: slopes of its input, through the first norm and ReLU, added to the buffer's slopes",
+        "back_through_product", columns=3, narrow=1,
+    ),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,10 +73,12 @@ class Fusion:
     narrow: int = 0
 
 
+# What the floor counts apart, as it was done when the floor was drawn up: the slopes of a product's input were written by
+# the product, and read again on the way through the norm before it.
+DONE = Fusion("through the first norm where the 1 x 1 product has its input's slopes", "", 2)
 OWN_PRODUCT, OWN_CONVOLUTION = "1 x 1 products of our own", "3 x 3 convolutions of our own"
 FUSIONS = (
     Fusion("first norm and ReLU where the 1 x 1 product loads its input, forward and for its weights", OWN_PRODUCT, 2),
-    Fusion("through the first norm where the 1 x 1 product has its input's slopes", OWN_PRODUCT, 2),
     Fusion("both backward products in one, which then reads the buffer once", OWN_PRODUCT, 1),
     Fusion("statistics of the bottleneck where the 1 x 1 product writes it", OWN_PRODUCT, narrow=1),
     Fusion("second norm and ReLU where the convolution loads its input", OWN_CONVOLUTION, narrow=2),
@@ -129,8 +134,12 @@ def bytes_of(passes: Pass | Fusion, size: int = SIZE) -> float:
 
 
 def bytes_beyond(size: int = SIZE) -> float:
-    """Of an image: what the floor of `evidence.bench.gpu.training_bytes` leaves out, grown maps and ends of blocks."""
-    return WIDTH * (passes_of("grown") * elements(size)["grown"] + ends(size))
+    """Of an image: what the floor of `evidence.bench.gpu.training_bytes` leaves out.
+
+    Grown maps, ends of blocks, and squares of pixels, which are written once and read twice.
+    """
+    squares = 3 * SQUARES * dense.STEM * (size // 2) ** 2
+    return WIDTH * (passes_of("grown") * elements(size)["grown"] + ends(size) + squares)
 
 
 def bytes_by_kernel(size: int = SIZE) -> dict[str, float]:
@@ -149,7 +158,8 @@ def bytes_by_kernel(size: int = SIZE) -> dict[str, float]:
         found["scale_and_average"] += 0 if final else last * 1.25
         found["product"] += 0 if final else 3 * (last + last // 2) / 4
     stem = dense.STEM * (size // 2) ** 2
-    found["convolution"] += 2 * stem  # written, and its slopes read; the images are small beside it
+    found["gather_squares"] = SQUARES * stem  # the images that it reads are small beside them
+    found["convolution"] += (2 + 2 * SQUARES) * stem  # written, and its slopes read; its squares for either
     found["statistics"] += stem
     found["take_largest"] = found["back_to_largest"] = 1.375 * stem  # a quarter of the pixels, and bytes that say which
     found["back_through_norm"] += 5 * stem
@@ -223,10 +233,10 @@ def kinds_of(rows: Sequence[dict[str, str]]) -> dict[str, float]:
 
 def kernel_kind(name: str) -> str:
     """What a kernel does, by its name: ours by theirs, products and convolutions by what libraries call them."""
-    ours = {"_scale", "_moments", "_norm_sums", "_back_through_norm", "_back_through_scale", "_take_largest"}
-    ours |= {"_back_to_largest", "_scale_and_average", "_finish_moments", "_finish_sums", "_join_moments"}
+    ours = {"scale", "moments", "norm_sums", "back_through_norm", "back_through_scale", "back_through_product"}
+    ours |= {"take_largest", "back_to_largest", "scale_and_average", "join_moments", "gather_squares"}
     if name in ours:
-        return name.strip("_")
+        return name
     if any(word in name for word in ("wgrad", "dgrad", "fprop", "conv", "implicit")):
         return "convolutions"
     return "products" if any(word in name for word in ("gemm", "nvjet", "cutlass")) else "other"

@@ -69,7 +69,8 @@ class Steps:
         self._shared = processes.joined() and processes.count() <= self.batch
         self._own = spread.own_part(self.batch) if self._shared else slice(0, self.batch)
         record = self._gpu and device.graphs and learner.recordable
-        self._stream = torch.cuda.Stream(targets.device) if record else None  # type: ignore[no-untyped-call]
+        # Before others in line: a network may have work done beside it that nothing waits for (`bomd.kernels.beside`).
+        self._stream = torch.cuda.Stream(targets.device, priority=-1) if record else None  # type: ignore[no-untyped-call]
         self._recording: _Recording | None = None
         self._plain = 0  # steps of the present phase so far
         self._phase: object = None

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from bomd import outside, processes, spread
 from bomd.errors import InputError
 from bomd.networks import borrowed
-from bomd.networks.columns import normalise_together
 from bomd.networks.dense import DenseNet121
 from bomd.networks.device import Device
 from bomd.networks.weights import is_made, load_densenet, load_efficientnet, load_saved
+from bomd.networks.whole_norm import normalise_together
 
 
 class Network(nn.Module):

@@ -16,7 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bomd.networks import columns
+from bomd.kernels import columns
+from bomd.kernels.beside import Beside
+from bomd.kernels.folded import convolve_folded
 from bomd.spread import Together
 
 LAYERS, GROWTH, BOTTLENECK, STEM = (6, 12, 24, 16), 32, 128, 64
@@ -106,7 +108,10 @@ class DenseNet121(nn.Module):
         share &= self.training or not torch.is_grad_enabled()  # in evaluation it has no derivative
         parts, outputs = self.features, []
         together = self.together if self.together is not None and self.together.images else None
-        maps: Tensor = parts.conv0(images)  # type: ignore[operator]
+        conv = cast(nn.Conv2d, parts.conv0)
+        # Other than three channels are left to the library, which says what is wrong with them.
+        folded = share and images.shape[1] == conv.in_channels
+        maps = convolve_folded(images, conv.weight, _computing_type(images)) if folded else conv(images)
         maps = self._shared_stem(maps, together) if share and self.training else self._plain_stem(maps)
         for number in range(1, len(LAYERS) + 1):
             block = cast(DenseBlock, parts.get_submodule(f"denseblock{number}"))
@@ -168,7 +173,7 @@ class _Block(torch.autograd.Function):
         layers = _grouped(weights, 6)
         width = inputs + GROWTH * len(layers)
         buffer = maps.new_empty((maps.numel() // inputs, width), dtype=kind)
-        table = torch.empty((3, width), device=maps.device, dtype=scale.dtype)  # mean, variance and inverse deviation
+        table = torch.empty((5, width), device=maps.device, dtype=scale.dtype)  # as `columns.Norm` has it
         narrow_tables: list[Tensor] = []
         saved: list[Tensor] = []
         count = 0
@@ -176,23 +181,24 @@ class _Block(torch.autograd.Function):
         def normalise(matrix: Tensor, start: int) -> None:
             nonlocal count
             part = slice(start, start + matrix.shape[1])
-            norm = columns.statistics(matrix, None, None, together)
+            norm = columns.statistics(matrix, None, None, together, out=table[:, part])
             columns.scale(matrix, norm.factor, norm.shift, out=buffer[:, part])
-            table[:, part] = norm.table[:3]
             count = norm.count
 
         normalise(columns.rows_of(maps.to(kind)), 0)
-        for place, (scale1, shift1, first, scale2, shift2, second) in enumerate(layers):
-            seen = inputs + GROWTH * place
-            first_kind, second_kind = _matrix(first, kind), _convolvable(second, kind)
+        converted = _grouped(_converted([weight for layer in layers for weight in (layer[2], layer[5])], kind), 2)
+        for place, ((scale1, shift1, _, scale2, shift2, _), (first, second)) in enumerate(
+            zip(layers, converted, strict=True)
+        ):
+            seen, first_kind = inputs + GROWTH * place, first.flatten(1)
             read = columns.scale(buffer[:, :seen], scale1, shift1, relu=True)
             narrow = read @ first_kind.t()
             norm = columns.statistics(narrow, scale2, shift2, together)
             active = columns.scale(narrow, norm.factor, norm.shift, relu=True)
-            grown = F.conv2d(columns.maps_of(active, shape), second_kind, padding=1)
+            grown = F.conv2d(columns.maps_of(active, shape), second, padding=1)
             normalise(columns.rows_of(grown), seen)
             narrow_tables.append(norm.table)
-            saved += [read, narrow, active, norm.table, first_kind, second_kind]
+            saved += [read, narrow, active, norm.table, first_kind, second]
         if average:
             output = columns.scale_and_average(buffer, scale, shift, shape)
             out_shape = (shape[0], shape[1] // 2, shape[2] // 2)
@@ -224,26 +230,44 @@ class _Block(torch.autograd.Function):
             )
             return columns.maps_of(moved, ctx.shape)
 
-        gradients: list[Tensor] = []
+        beside, gradients = Beside(buffer.device), list[Tensor]()
         for place in reversed(range(ctx.layers)):
-            scale1, shift1, first, scale2, shift2, second = layers[place]
-            read, narrow, active, narrow_table, first_kind, second_kind = saved[place]
+            scale1, shift1, scale2, shift2 = (layers[place][which] for which in (0, 1, 3, 4))
+            read, narrow, active, narrow_table, first, second = saved[place]
             seen = inputs + GROWTH * place
-            d_active, d_second, _ = torch.ops.aten.convolution_backward(
-                back_to_maps(seen, seen + GROWTH), columns.maps_of(active, ctx.shape), second_kind, None,
-                [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False],
-            )  # fmt: skip
+            given = back_to_maps(seen, seen + GROWTH), columns.maps_of(active, ctx.shape), second
+            d_second = beside.do(_slopes_of_convolution, *given)
+            d_active = _back_through_convolution(*given, [True, False, False])[0]
             norm = columns.Norm(narrow_table, count)
             d_narrow, d_scale2, d_shift2 = columns.back_through_norm(
                 columns.rows_of(d_active), narrow, norm, scale2, shift2, together=together
             )
-            d_first = (d_narrow.t() @ read).reshape(first.shape)
-            d_scale1, d_shift1 = columns.back_through_scale(
-                d_narrow @ first_kind, buffer[:, :seen], scale1, shift1, slopes[:, :seen], add=True
+            d_first = beside.do(_slopes_of_product, d_narrow, read)
+            d_scale1, d_shift1 = columns.back_through_product(
+                d_narrow, first, buffer[:, :seen], scale1, shift1, slopes[:, :seen]
             )
-            d_weights = [d_scale1, d_shift1, d_first.to(first.dtype), d_scale2, d_shift2, d_second.to(second.dtype)]
-            gradients[:0] = d_weights
-        return (back_to_maps(0, inputs), None, None, *last, *gradients)
+            gradients[:0] = [d_scale1, d_shift1, d_first, d_scale2, d_shift2, d_second]
+        gradients[2::3] = beside.do(_converted, gradients[2::3], scale.dtype)
+        d_maps = back_to_maps(0, inputs)
+        beside.wait()
+        return (d_maps, None, None, *last, *gradients)
+
+
+def _slopes_of_product(gradient: Tensor, matrix: Tensor) -> Tensor:
+    """Of the weight of a 1 x 1 convolution."""
+    return (gradient.t() @ matrix)[:, :, None, None]
+
+
+def _slopes_of_convolution(gradient: Tensor, maps: Tensor, weight: Tensor) -> Tensor:
+    """Of its weight."""
+    return _back_through_convolution(gradient, maps, weight, [False, True, False])[1]
+
+
+def _back_through_convolution(gradient: Tensor, maps: Tensor, weight: Tensor, wanted: list[bool]) -> Sequence[Tensor]:
+    """Slopes of what a 3 x 3 convolution read, of its weight and of no bias, as far as they are wanted."""
+    one, none = [1, 1], [0, 0]
+    found = torch.ops.aten.convolution_backward(gradient, maps, weight, None, one, one, one, False, none, 1, wanted)
+    return cast(Sequence[Tensor], found)
 
 
 def _inference(maps: Tensor, layers: Sequence[DenseLayer], last: nn.BatchNorm2d, average: bool) -> Tensor:
@@ -251,12 +275,13 @@ def _inference(maps: Tensor, layers: Sequence[DenseLayer], last: nn.BatchNorm2d,
     shape, inputs, kind = _shape(maps), maps.shape[1], _computing_type(maps)
     buffer = maps.new_empty((maps.numel() // inputs, last.num_features), dtype=kind)
     buffer[:, :inputs] = columns.rows_of(maps)
-    for place, layer in enumerate(layers):
+    weights = _converted([weight for layer in layers for weight in (layer.conv1.weight, layer.conv2.weight)], kind)
+    for place, (layer, (first, second)) in enumerate(zip(layers, _grouped(weights, 2), strict=True)):
         seen = inputs + GROWTH * place
         read = columns.scale(buffer[:, :seen], *_running(layer.norm1), relu=True)
-        narrow = read @ _matrix(layer.conv1.weight, kind).t()
+        narrow = read @ first.flatten(1).t()
         columns.scale(narrow, *_running(layer.norm2), relu=True, out=narrow)
-        grown = F.conv2d(columns.maps_of(narrow, shape), _convolvable(layer.conv2.weight, kind), padding=1)
+        grown = F.conv2d(columns.maps_of(narrow, shape), second, padding=1)
         buffer[:, seen : seen + GROWTH] = columns.rows_of(grown)
     if average:
         pooled = columns.scale_and_average(buffer, *_running(last), shape)
@@ -297,10 +322,8 @@ def _shape(maps: Tensor) -> tuple[int, int, int]:
     return maps.shape[0], maps.shape[2], maps.shape[3]
 
 
-def _matrix(weight: Tensor, kind: torch.dtype) -> Tensor:
-    """A 1 x 1 convolution's weights."""
-    return weight.reshape(weight.shape[:2]).to(kind)
-
-
-def _convolvable(weight: Tensor, kind: torch.dtype) -> Tensor:
-    return weight.to(kind, memory_format=torch.channels_last)
+def _converted(weights: Sequence[Tensor], kind: torch.dtype) -> list[Tensor]:
+    """Weights of convolutions, or their slopes, in another type: a few kernels for any number of them."""
+    made = [torch.empty_like(weight, dtype=kind) for weight in weights]
+    torch._foreach_copy_(made, list(weights))
+    return made

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bomd import processes
-from bomd.networks import columns
+from bomd.kernels import columns
 from bomd.spread import Together, part_sizes
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -77,6 +77,28 @@ def test_scale_and_its_derivative(way: str, shape: tuple[int, int, int, int], av
     torch.testing.assert_close(into, columns.rows_of(_gradient(leaves[0])) + (1.0 if add else 0.0))
     torch.testing.assert_close(d_weight, _gradient(leaves[1]), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(d_bias, _gradient(leaves[2]), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (2, 9, 10, 160)])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16])
+def test_derivative_of_a_product_and_the_scale_before_it(
+    way: str, shape: tuple[int, int, int, int], kind: torch.dtype
+) -> None:
+    """In 16 bits against float64 on the same rounded numbers: the kernel rounds `into` once, and its sums never."""
+    maps, weight, bias, _ = draw(shape)
+    generator = torch.Generator().manual_seed(5)
+    slope = (torch.randn((shape[0] * shape[1] * shape[2], 16), generator=generator) / 4).to(DEVICE, kind)
+    product = (torch.randn((16, shape[3]), generator=generator) / 4).to(DEVICE, kind)
+    maps = maps.to(kind)
+    leaves = [part.double().clone().requires_grad_() for part in (columns.rows_of(maps), weight, bias)]
+    (torch.relu(leaves[0] * leaves[1] + leaves[2]) @ product.double().t()).backward(slope.double())
+    into = wide(torch.ones_like(maps))
+    d_weight, d_bias = columns.back_through_product(slope, product, wide(maps), weight, bias, into)
+    once = 2.0**-11 if kind == torch.float16 and way == "kernels" else 2.0**-9 if kind == torch.float16 else 1e-5
+    sums = 1e-2 if kind == torch.float16 and way == "formula" else 1e-4  # the formula multiplies what it has rounded
+    torch.testing.assert_close(into.double(), _gradient(leaves[0]) + 1, rtol=once, atol=once)
+    torch.testing.assert_close(d_weight.double(), _gradient(leaves[1]), rtol=sums, atol=sums)
+    torch.testing.assert_close(d_bias.double(), _gradient(leaves[2]), rtol=sums, atol=sums)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -1,8 +1,8 @@
 """Normalise, scale, pool and differentiate maps per channel, with as few passes over memory as there can be.
 
 A channels-last map is a matrix with a row per pixel and a column per channel. On a GPU every function here is one or
-two Triton kernels that read each operand once; elsewhere it is the same formula in PyTorch, which is also what the
-kernels are checked against. Matrices may be column slices of wider ones.
+two Triton kernels (called in `bomd.kernels.on_gpu`) that read each operand once; elsewhere it is the same formula in
+PyTorch, which is also what the kernels are checked against. Matrices may be column slices of wider ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from bomd.spread import Together
 
@@ -52,21 +52,33 @@ def _installed() -> bool:
     return find_spec("triton") is not None
 
 
-def _kernels(matrix: Tensor) -> Any | None:
+def kernels_for(matrix: Tensor) -> Any | None:
     """The module with the kernels where they can run, in float32 inside; Triton is imported for nothing elsewhere."""
     fast = available(matrix.device) and matrix.dtype != torch.float64
-    return import_module("bomd.networks.column_kernels") if fast else None
+    return import_module("bomd.kernels.on_gpu") if fast else None
 
 
 def statistics(
-    matrix: Tensor, weight: Tensor | None, bias: Tensor | None, together: Together | None = None, eps: float = EPS
+    matrix: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    together: Together | None = None,
+    eps: float = EPS,
+    *,
+    out: Tensor | None = None,
 ) -> Norm:
-    """Mean and variance of each column of a (P, C) matrix, or of the rows of all processes that share a batch."""
+    """Mean and variance of each column of a (P, C) matrix, or of the rows of all processes that share a batch.
+
+    The norm's table is `out`, (5, C), if that is given.
+    """
     count = len(matrix) if together is None else together.rows(len(matrix))
-    if (kernels := _kernels(matrix)) is not None:
-        return Norm(kernels.statistics(matrix, weight, bias, together, eps), count)
-    exact = matrix if matrix.dtype == torch.float64 else matrix.float()
-    variance, mean = torch.var_mean(exact, dim=0, correction=0)
+    if out is None:
+        exactly = torch.float64 if matrix.dtype == torch.float64 else torch.float32
+        out = torch.empty((5, matrix.shape[1]), dtype=exactly, device=matrix.device)
+    if (kernels := kernels_for(matrix)) is not None:
+        kernels.statistics(matrix, weight, bias, together, eps, out)
+        return Norm(out, count)
+    variance, mean = torch.var_mean(matrix.to(out.dtype), dim=0, correction=0)
     if together is not None:
         parts = list(zip(together.shares, together.gather(torch.stack([mean, variance])), strict=True))
         mean = torch.stack([share * part[0] for share, part in parts]).sum(0)
@@ -74,14 +86,14 @@ def statistics(
     inverse = torch.rsqrt(variance + eps)
     factor = inverse if weight is None else inverse * weight
     shift = -mean * factor if bias is None else bias - mean * factor
-    return Norm(torch.stack([mean, variance, inverse, factor, shift]), count)
+    return Norm(torch.stack([mean, variance, inverse, factor, shift], out=out), count)
 
 
 def scale(matrix: Tensor, factor: Tensor, shift: Tensor, *, relu: bool = False, out: Tensor | None = None) -> Tensor:
     """(P, C) matrix * factor + shift per column, cut off below zero if asked; written to `out` if that is given."""
     if out is None:
         out = torch.empty(matrix.shape, dtype=matrix.dtype, device=matrix.device)
-    if (kernels := _kernels(matrix)) is not None:
+    if (kernels := kernels_for(matrix)) is not None:
         kernels.scale(matrix, factor, shift, relu, out)
         return out
     moved = matrix * factor + shift
@@ -93,7 +105,7 @@ def scale_and_average(matrix: Tensor, factor: Tensor, shift: Tensor, shape: tupl
 
     The rows of the matrix run over the shape: batch, height and width.
     """
-    if (kernels := _kernels(matrix)) is not None:
+    if (kernels := kernels_for(matrix)) is not None:
         return cast(Tensor, kernels.scale_and_average(matrix, factor, shift, shape))
     moved = torch.relu(matrix * factor + shift).to(matrix.dtype)
     return rows_of(F.avg_pool2d(maps_of(moved, shape), 2))
@@ -113,7 +125,7 @@ def back_through_scale(
 
     The (P, C) gradient of `matrix` goes `into` what is overwritten or, with `add`, added to.
     """
-    if (kernels := _kernels(matrix)) is not None:
+    if (kernels := kernels_for(matrix)) is not None:
         return cast(
             tuple[Tensor, Tensor], kernels.back_through_scale(gradient, matrix, factor, shift, into, add, averaged)
         )
@@ -126,6 +138,22 @@ def back_through_scale(
     moved = passed * factor
     into.copy_(into + moved if add else moved)
     return (passed * matrix).sum(dim=0), passed.sum(dim=0)
+
+
+def back_through_product(
+    gradient: Tensor, weight: Tensor, matrix: Tensor, factor: Tensor, shift: Tensor, into: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Gradients of factor and shift through relu(matrix * factor + shift) @ weight.t(), given a (P, O) gradient of it.
+
+    The (P, C) gradient of `matrix` is added to what is in `into`. The weight is (O, C); its own gradient is a product
+    of two large matrices, and nothing that can be done better here.
+    """
+    kernels = kernels_for(matrix)
+    # Matrix units multiply numbers of 16 bits; others are left to a library's product.
+    if kernels is not None and gradient.dtype in (torch.bfloat16, torch.float16):
+        found = kernels.back_through_product(gradient, weight, matrix, factor, shift, into)
+        return cast(tuple[Tensor, Tensor], found)
+    return back_through_scale(gradient @ weight, matrix, factor, shift, into, add=True)
 
 
 def back_through_norm(
@@ -145,7 +173,7 @@ def back_through_norm(
         matrix: (P, C) that was normalised or, if `normalised`, what became of it.
         weight: With `bias`, a ReLU followed as well; without, the norm had neither.
     """
-    if (kernels := _kernels(matrix)) is not None:
+    if (kernels := kernels_for(matrix)) is not None:
         found = kernels.back_through_norm(gradient, matrix, norm, weight, bias, normalised, together)
         return cast(tuple[Tensor, Tensor, Tensor], found)
     mean, _, inverse = norm.table[:3]
@@ -162,7 +190,7 @@ def scale_and_take_largest(
     matrix: Tensor, factor: Tensor, shift: Tensor, shape: tuple[int, int, int]
 ) -> tuple[Tensor, Tensor]:
     """relu(matrix * factor + shift), then the largest of 3 x 3 pixels around every second one; and which it was."""
-    if (kernels := _kernels(matrix)) is not None:
+    if (kernels := kernels_for(matrix)) is not None:
         return cast(tuple[Tensor, Tensor], kernels.scale_and_take_largest(matrix, factor, shift, shape))
     moved = torch.relu(matrix * factor + shift).to(matrix.dtype)
     largest, winners = F.max_pool2d(maps_of(moved, shape), 3, stride=2, padding=1, return_indices=True)
@@ -171,7 +199,7 @@ def scale_and_take_largest(
 
 def back_to_largest(gradient: Tensor, winners: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """(P, C) gradient before `scale_and_take_largest` took the largest, zero for all others."""
-    if (kernels := _kernels(gradient)) is not None:
+    if (kernels := kernels_for(gradient)) is not None:
         return cast(Tensor, kernels.back_to_largest(gradient, winners, shape))
     batch, height, width = shape
     half = (batch, (height + 1) // 2, (width + 1) // 2)
@@ -189,56 +217,3 @@ def rows_of(maps: Tensor) -> Tensor:
 def maps_of(matrix: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """The way back from `rows_of`, given batch, height and width."""
     return matrix.reshape(*shape, -1).permute(0, 3, 1, 2)
-
-
-def normalise_together(network: nn.Module, together: Together) -> None:
-    """Let every batch norm take its statistics from the images of all processes; PyTorch's own needs a GPU for that."""
-    for module in network.modules():
-        if type(module) is nn.BatchNorm2d:
-            module.__class__ = WholeBatchNorm
-            cast(WholeBatchNorm, module).together = together
-
-
-class WholeBatchNorm(nn.BatchNorm2d):
-    """A batch norm that asks the other processes for their statistics."""
-
-    together: Together
-
-    def forward(self, images: Tensor) -> Tensor:
-        if not self.training or not self.together.images:
-            return super().forward(images)
-        output, table, count = _WholeNorm.apply(images, self.weight, self.bias, self.eps, self.together)  # type: ignore[no-untyped-call]
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.num_batches_tracked is not None
-        with torch.no_grad():
-            momentum = self.momentum or 0.0
-            self.running_mean.lerp_(table[0], momentum)
-            self.running_var.lerp_(table[1] * (count / max(1, count - 1)), momentum)
-            self.num_batches_tracked.add_(1)
-        return cast(Tensor, output)
-
-
-class _WholeNorm(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, images: Tensor, weight: Tensor, bias: Tensor, eps: float, together: Together
-    ) -> tuple[Tensor, Tensor, int]:
-        matrix, shape = rows_of(images), (images.shape[0], images.shape[2], images.shape[3])
-        norm = statistics(matrix, weight, bias, together, eps)
-        ctx.save_for_backward(matrix, norm.table, weight)
-        ctx.shape, ctx.count, ctx.together = shape, norm.count, together
-        ctx.mark_non_differentiable(norm.table)
-        # Not a view of its rows: a ReLU that follows may change it in place.
-        output = torch.empty_like(images, memory_format=torch.channels_last)
-        scale(matrix, norm.factor, norm.shift, out=rows_of(output))
-        return output, norm.table, norm.count
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        matrix, table, weight = ctx.saved_tensors
-        moved, d_weight, d_bias = back_through_norm(
-            rows_of(gradient), matrix, Norm(table, ctx.count), together=ctx.together
-        )
-        scale(moved, weight, torch.zeros_like(weight), out=moved)
-        return maps_of(moved, ctx.shape), d_weight, d_bias, None, None
