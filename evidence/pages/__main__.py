@@ -16,6 +16,7 @@ from evidence.pages import (
     reference,
     reproduced,
     results,
+    rooms,
     scale,
     speed,
     successor,
@@ -32,8 +33,8 @@ def main() -> None:
     pretraining.main()  # the README has a line of its table
     readme.write_numbers()
     how_it_works.main(redraw=True)
-    made = (against_cleanlab, audit_table, bytes_moved, datasets, methods, reference, reproduced, results, scale, speed)
-    for page in (*made, successor):
+    made = (against_cleanlab, audit_table, bytes_moved, datasets, methods, reference, reproduced, results, rooms, scale)
+    for page in (*made, speed, successor):
         page.main()
     print(f"Written: the tables in {RESULTS} and the pages in {DOCS}. What changed: git status")
 
