@@ -21,6 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("where", choices=["cpu", "gpu"], nargs="?", default="cpu")
     parser.add_argument("--results", type=Path, help="a CSV of timings to write the rows into")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything runs")
+    parser.add_argument("--images", type=int, help="of the GPU's store to train on; drawing all of NIH's takes minutes")
     parser.add_argument(
         "--only",
         help="groups of rows, by comma: "
@@ -33,6 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
     device = torch.device("cuda" if given.where == "gpu" else "cpu")
     name, rows = table.device_name(device), []
     groups = PLACES[given.where].QUICK if given.quick else PLACES[given.where].GROUPS
+    if given.images is not None:
+        groups = {**groups, "training": lambda: gpu.training(given.images)}
     chosen = given.only.split(",") if given.only else list(groups)
     for group in chosen:
         if group not in groups:

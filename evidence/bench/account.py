@@ -73,8 +73,8 @@ class Fusion:
     narrow: int = 0
 
 
-# What the floor counts apart, as it was done when the floor was drawn up: the slopes of a product's input were written by
-# the product, and read again on the way through the norm before it.
+# What the floor counts apart, as it was when the floor was drawn up: the product wrote the slopes of its input, which
+# were read again on the way through the norm before it.
 DONE = Fusion("through the first norm where the 1 x 1 product has its input's slopes", "", 2)
 OWN_PRODUCT, OWN_CONVOLUTION = "1 x 1 products of our own", "3 x 3 convolutions of our own"
 FUSIONS = (

@@ -145,6 +145,7 @@ class Training:
     def row(self, batch: int, steps: int, target: float, plain_steps: int = 0) -> Row:
         """Images a second; against PyTorch's own layers, step by step in float32, where `plain_steps` are given."""
         torch.cuda.reset_peak_memory_stats()
+        steps = min(steps, len(self.table) // batch)
         ours = self._rate(batch, steps, DeviceSettings())
         memory = peak_memory_mb(DEVICE) - self.images.resident * len(self.images) * self.images.size**2 / 2**20
         return Row(
@@ -161,7 +162,7 @@ class Training:
     def _rate(self, batch: int, steps: int, device: DeviceSettings) -> float:
         """In the second epoch; the first pays for algorithms being chosen and steps recorded."""
         settings = FitSettings(weights="none", epochs=2, batch=batch, augment="paper", rate=1e-4, eps=1e-8)
-        count = min(steps * batch, len(self.table) // batch * batch)
+        count = steps * batch
         _, history = fit(
             Bce(), self.images, self.table.values[:count], settings, outputs=CLASSES, fabric=make_fabric(device),
             seed=0, directory=self.folder / f"{batch}-{device.graphs}-{self.images.size}", what="bench",

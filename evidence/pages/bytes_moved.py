@@ -43,7 +43,7 @@ def section(rows: Sequence[speed.Row], measured: Sequence[speed.Row]) -> str:
         return 1e3 * BATCH * of_one / (bandwidth * 1e9)
 
     step, floor = 1e3 * BATCH / rate, milliseconds(training_bytes(SIZE))
-    beyond = milliseconds(account.bytes_beyond(SIZE))
+    passed = floor + milliseconds(account.bytes_beyond(SIZE) - account.bytes_of(account.DONE, SIZE))
     products = {what: 1e3 * BATCH * count / (peak * 1e12) for what, count in account.operations(SIZE).items()}
     saved = {fusion: milliseconds(account.bytes_of(fusion, SIZE)) for fusion in FUSIONS}
     by_products = sum(gain for fusion, gain in saved.items() if fusion.needs == account.OWN_PRODUCT)
@@ -62,21 +62,25 @@ def section(rows: Sequence[speed.Row], measured: Sequence[speed.Row]) -> str:
     opening = f"""A step of {BATCH} images at {SIZE} px takes {step:.1f} ms on an H200, and its floor is
         {floor / step:.0%} of that: {1e-9 * BATCH * training_bytes(SIZE):.0f} GB at {bandwidth:,.0f} GB/s take
         {floor:.1f} ms. A pass is one reading or writing of maps:"""
-    explained = f"""So the floor is no ideal: it has every pass over columns and bottlenecks that the code makes, and
-        {account.STEM_PASSES} over the stem's maps. The passes that it leaves out, over grown maps and at the ends of
-        blocks, take {beyond:.1f} ms. At full bandwidth all would take {floor + beyond:.1f} ms. In the other
-        {step - floor - beyond:.1f} ms products and convolutions compute, or passes are slower than a copy. The
-        operations alone would take {sum(products.values()):.1f} ms at the rate of a large product
-        ({", ".join(f"{what} {taken:.1f}" for what, taken in products.items())}), which is out of reach where the result
-        has {dense.GROWTH} or {dense.BOTTLENECK} columns."""
-    judged = f"""{ASKED:.0%} of the floor would be {floor / ASKED:.1f} ms, {step - floor / ASKED:.1f} ms less than now;
-        all of it together saves {every:.1f} ms at most. It is not done: each row needs a kernel of our own where a
-        library's is used now, and gains only if that one multiplies as fast. Products are the better half: a
-        convolution has {9 * dense.GROWTH / dense.BOTTLENECK:.3g} times as many operations for each number that it
-        reads. Recomputing what the first norm wrote would save memory, not time, as the columns are read again for it.
-        Adding up the buffer's slopes for several layers at once would save some of the four passes of the last
-        operation, but a layer cannot go on before its grown maps have the sum of all later layers, and each of these
-        has a mask of its own."""
+    columns, bottlenecks = account.passes_of("columns") + account.DONE.columns, account.passes_of("narrow")
+    computing = ", ".join(f"{what} {taken:.1f}" for what, taken in products.items())
+    explained = f"""The floor was drawn up when the last operation was two, with {account.DONE.columns} passes over
+        columns between them, and is kept, so that shares can be compared. It has {columns} passes over columns,
+        {bottlenecks} over bottlenecks and {account.STEM_PASSES} over the stem's maps; it leaves out those over grown
+        maps, at the ends of blocks, and of the squares of pixels that the stem reads. All that the code passes would
+        take {passed:.1f} ms at full bandwidth, {passed / step:.0%} of the step. In the other {step - passed:.1f} ms
+        products and convolutions compute, or passes are slower than a copy. The operations alone would take
+        {sum(products.values()):.1f} ms at the rate of a large product ({computing}), which is out of reach where the
+        result has {dense.GROWTH} or {dense.BOTTLENECK} columns."""
+    asked = floor / ASKED
+    missing = f", {step - asked:.1f} ms less than now" if step > asked else ""
+    judged = f"""{ASKED:.0%} of the floor would be {asked:.1f} ms{missing}. Each row needs a kernel of our own where a
+        library's is used now, and gains only if that one multiplies as fast: the one that is done pays since its
+        product adds up {dense.BOTTLENECK} terms only. A convolution has
+        {9 * dense.GROWTH / dense.BOTTLENECK:.3g} times as many operations for each number that it reads. Recomputing
+        what the first norm wrote would save memory, not time, as the columns are read again for it. Adding up the
+        buffer's slopes for several layers at once would save some passes of the last operation, but a layer cannot go
+        on before its grown maps have the sum of all later layers, and each of these has a mask of its own."""
     return "\n".join(
         [
             _filled(opening),
@@ -88,7 +92,7 @@ def section(rows: Sequence[speed.Row], measured: Sequence[speed.Row]) -> str:
             "",
             _filled(explained),
             "",
-            *_profiled(account.kinds_of(measured), milliseconds),
+            *_profiled(account.kinds_of(measured), step, milliseconds),
             "What fewer passes would save at full bandwidth, and the rate if nothing else changed:",
             "",
             "| at once | needs | passes saved | ms | images/s | of the floor |",
@@ -102,7 +106,7 @@ def section(rows: Sequence[speed.Row], measured: Sequence[speed.Row]) -> str:
     )
 
 
-def _profiled(taken: dict[str, float], milliseconds: Callable[[float], float]) -> list[str]:
+def _profiled(taken: dict[str, float], step: float, milliseconds: Callable[[float], float]) -> list[str]:
     """A table of what every kind of kernel took, beside what its bytes would at full bandwidth."""
     counted = {kind: milliseconds(count) for kind, count in account.bytes_by_kernel(SIZE).items()}
     lines = [
@@ -111,12 +115,13 @@ def _profiled(taken: dict[str, float], milliseconds: Callable[[float], float]) -
     ]
     told = f"""Where a step's time goes, by `python -m evidence.bench.account --profile`
         ([results/step.csv](../results/step.csv)), beside what the bytes of these kernels would take at full bandwidth,
-        ends of blocks and stem included. *finish* are small kernels that add up what the programs of a reduction have
-        found; *other* is augmentation, the optimiser, losses and copies; {sum(taken.values()):.1f} ms in all."""
-    pooled = sum(taken.get(kind, 0) - counted[kind] for kind in ("take_largest", "back_to_largest"))
-    finished = sum(spent for kind, spent in taken.items() if kind.startswith("finish_"))
-    known = f"""The stem's pooling takes {pooled:.1f} ms more than its bytes, and the small kernels {finished:.1f} ms:
-        better tiles for both are the cheapest gain that is left, and have not been tried yet."""
+        ends of blocks and stem included. The slopes of weights are found beside the rest, so that kernels overlap and
+        take longer than alone: {sum(taken.values()):.1f} ms in all, in a step of {step:.1f} ms. *other* is
+        augmentation, the optimiser, losses and copies."""
+    far = max((kind for kind in taken if kind in counted), key=lambda kind: taken[kind] - counted[kind], default="")
+    known = (
+        f"Farthest from their bytes are {far.replace('_', ' ')}, by {taken[far] - counted[far]:.1f} ms." if far else ""
+    )
     table = ["| kernels | ms | bytes alone, ms |", "|---|---|---|", *lines]
     return [_filled(told), "", *table, "", _filled(known), ""] if taken else []
 

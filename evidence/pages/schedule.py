@@ -9,7 +9,7 @@ from evidence.rows import read_rows
 from evidence.studies.schedule import IMAGES, NOISES, OURS, SIZE, TABLE, epochs_of
 
 Row = dict[str, str]
-Kind = tuple[str, str, str, str, str]  # length, images, size, backbone, device
+Kind = tuple[str, str, str, str, str, str]  # length, images, size, backbone, batch, device
 
 PROJECTED = "all of NIH at 512 px, batch 64, projected"  # item of results/speed.csv
 STAGES = {"learn descriptors": "bomd", "train classifier": "fit"}  # stage -> which of the recipe's epochs it has
@@ -36,10 +36,10 @@ def section(rows: Sequence[Row], timings: Sequence[Row] = ()) -> str:
     parts: list[str] = []
     for kind, name in zip(kinds, names, strict=True):
         own = [row for row in rows if _kind(row) == kind]
-        _, images, size, backbone, device = kind
-        apart = f", {backbone} on one {device}" if names.count(name) > 1 else ""
+        _, images, size, backbone, batch, device = kind
+        apart = f", {backbone} in batches of {batch} on one {device}" if names.count(name) > 1 else ""
         dates = ", ".join(sorted({row["date"] for row in own}))
-        about = f"{int(images):,} phantoms at {size} px on one {device}, measured {dates}."
+        about = f"{int(images):,} phantoms at {size} px in batches of {batch} on one {device}, measured {dates}."
         if not parts:
             about += " " + _opening(kinds)
         remarks = (_wrapped(remark) for remark in _remarks(kind, own, timings))
@@ -119,8 +119,8 @@ def _scaled(rows: Sequence[Row], timings: Sequence[Row]) -> Iterator[str]:
         projected = [
             float(one["ours"])
             for one in timings
-            if (one["item"], one["device"], row["size"]) == (PROJECTED, row["device"], "512")
-            and row["method"] == "bomd"
+            if (one["item"], one["device"]) == (PROJECTED, row["device"])
+            and (row["method"], row["size"], row["batch"]) == ("bomd", "512", "64")
         ]
         beside = (
             f" The table above projects {projected[0]:.1f} minutes from the rate of an epoch, with descriptors of all "
@@ -146,7 +146,7 @@ def _wrapped(text: str) -> str:
 
 
 def _kind(row: Row) -> Kind:
-    return row["length"], row["images"], row["size"], row["backbone"], row["device"]
+    return row["length"], row["images"], row["size"], row["backbone"], row["batch"], row["device"]
 
 
 def _sample(kind: Kind) -> bool:

@@ -6,7 +6,7 @@
     python -m evidence.studies.schedule --size 512 --images 20000 --length 0.1 --methods bomd --noise symmetric ...
 
 Every method learns from 83,672 phantoms at 224 px with either noise. It is the recipe `nih` but for what phantoms need:
-no ImageNet weights, hence another rate, Adam's usual constants and a cosine for the classifier; batches of 64; class
+no ImageNet weights, hence another rate, Adam's usual constants and a cosine for the classifier; larger batches; class
 vectors that the package ships. What is finished is a row of `results/schedule.csv`.
 
 When `--seconds` are over, the sitting ends after at most one epoch of each job in vain. The same command goes on with
@@ -56,7 +56,7 @@ NOISES = {
     "report mining": {"kind": "report_mining"},
 }
 OURS = {"bce": "bce", "bomd": f"{bag.__name__}:KeptBomd", "bomd-plus": f"{bag.__name__}:KeptBomdPlus"}
-NAMED = ("method", "noise", "images", "size", "backbone", "length")  # columns of what was asked for, beside the device
+NAMED = ("method", "noise", "images", "size", "backbone", "batch", "length")  # columns that say what was asked for
 IMAGES, SIZE = 83_672, 224
 TEST = 5_000  # images of each test set
 
@@ -84,7 +84,7 @@ class Task:
             place: {"dataset": "phantom", "hospital": place, "split": "test", "count": min(TEST, images)}
             for place in ("north", "south")
         }
-        plain = {"weights": "none", "rate": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "schedule": "cosine", "batch": 64}
+        plain = {"weights": "none", "rate": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "schedule": "cosine"}
         values = {
             **recipe,
             "name": self.name,
@@ -94,7 +94,7 @@ class Task:
             "test": test,
             "noise": NOISES[self.noise],
             "fit": {**recipe["fit"], **plain, "epochs": epochs["fit"], **fit},
-            "bomd": {**recipe["bomd"], "language": "auto", "batch": 64, "epochs": epochs["bomd"]},
+            "bomd": {**recipe["bomd"], "language": "auto", "batch": fit["batch"], "epochs": epochs["bomd"]},
         }
         return parse(values, METHODS)
 
@@ -120,6 +120,7 @@ def row_of(task: Task, run: Run, length: float, seconds: float, jobs: int) -> di
         "images": result["images"]["train"],
         "size": config["images"]["size"],
         "backbone": config["fit"]["backbone"],
+        "batch": config["fit"]["batch"],
         "length": f"{length:g}",
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "jobs": jobs,
@@ -142,7 +143,7 @@ def in_turn(configs: Sequence[Config], root: Path) -> Generator[Event, None, Non
 
 def do(tasks: Sequence[Task], chosen: argparse.Namespace, say: Callable[[str], None]) -> bool:
     """Do what has no row yet, several at once if asked; whether all of it came to an end."""
-    fit = {"backbone": chosen.backbone}
+    fit = {"backbone": chosen.backbone, "batch": chosen.batch}
     configs = [task.config(chosen.images, chosen.size, chosen.length, fit) for task in tasks]
     at_once, began, failed = min(chosen.jobs, len(tasks)), {}, False
     events = work(configs, chosen.work, at_once) if at_once > 1 else in_turn(configs, chosen.work)
@@ -187,6 +188,7 @@ def main(given: Sequence[str] | None = None, say: Callable[[str], None] = print)
     parser.add_argument("--images", type=int, default=IMAGES)
     parser.add_argument("--size", type=int, default=SIZE)
     parser.add_argument("--backbone", default="densenet121")
+    parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--out", type=Path, default=TABLE)
     chosen = parser.parse_args(given)
     progress.enable()
@@ -204,7 +206,8 @@ def main(given: Sequence[str] | None = None, say: Callable[[str], None] = print)
         asked = [Task(method, noise) for noise in chosen.noise.split(",") for method in chosen.methods.split(",")]
         left = []
         for task in asked:
-            named = [task.method, task.noise, str(chosen.images), str(chosen.size), chosen.backbone, length]
+            sizes = [str(chosen.images), str(chosen.size), chosen.backbone, str(chosen.batch), length]
+            named = [task.method, task.noise, *sizes]
             if [_kind(device), *named] in ready:
                 say(f"{task.name} is in {chosen.out}.")
             else:

@@ -23,16 +23,16 @@ def test_shares_follow_from_rate_and_bandwidth() -> None:
     rows = [{"device": "a GPU", "item": item, "ours": str(value)} for item, value in measured.items()]
     rows.append({"device": "CPU", "item": "memory bandwidth", "ours": "1"})
     profile = [{"kind": "scale_and_average", "milliseconds": "0.25"}, {"kind": "other", "milliseconds": "2"}]
-    profile += [{"kind": "take_largest", "milliseconds": "1.25"}, {"kind": "finish_sums", "milliseconds": "0.5"}]
+    profile += [{"kind": "take_largest", "milliseconds": "1.25"}, {"kind": "convolutions", "milliseconds": "0.5"}]
     text = " ".join(bytes_moved.section(rows, profile).split())
     assert "its floor is 50% of that" in text
     assert "| 2 of columns | 3.04 | " in text  # 2 passes x 64 images x 47.5 million numbers x 2 bytes / 4000 GB/s
     # 1.25 passes x 64 images x (256 x 128² + 512 x 64² + 1024 x 32²) numbers x 2 bytes / 4000 GB/s
-    assert (
-        "| other | 2.00 | | | take largest | 1.25 | 0.18 | | finish sums | 0.50 | | | scale and average | 0.25 | 0.29 |"
-        in text
-    )
-    assert "4.0 ms in all" in text
-    # 1.25 less twice 1.375 passes x 64 images x 64 x 256² numbers x 2 bytes / 4000 GB/s
-    assert "pooling takes 0.9 ms more than its bytes, and the small kernels 0.5 ms" in text
+    assert "| scale and average | 0.25 | 0.29 |" in text
+    # 64 images x 2 bytes / 4000 GB/s x numbers: three passes over 128 + 32 columns of 6 x 128² + 12 x 64² + 24 x 32² +
+    # 16 x 16² pixels, and in the stem two over 48 columns of 259 x 256 squares and over 64 of 256²
+    assert "| other | 2.00 | | | take largest | 1.25 | 0.18 | | convolutions | 0.50 | 3.18 |" in text
+    assert "4.0 ms in all, in a step of 50.5 ms" in text
+    # 1.25 less 1.375 passes x 64 images x 64 x 256² numbers x 2 bytes / 4000 GB/s
+    assert "Farthest from their bytes are take largest, by 1.1 ms" in text
     assert "60% of the floor would be 42.1 ms, 8.4 ms less than now" in text

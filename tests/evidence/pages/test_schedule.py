@@ -14,7 +14,7 @@ PROJECTED = [{"device": "a GPU", "item": schedule.PROJECTED, "ours": "58.7949"}]
 
 def a_row(method: str = "bce", noise: str = "symmetric", **changes: str) -> dict[str, str]:
     row = {"device": "a GPU", "method": method, "noise": noise, "images": "83672", "size": "224"}
-    row |= {"backbone": "densenet121", "length": "1", "date": "2026-11-17", "jobs": "1"}
+    row |= {"backbone": "densenet121", "batch": "64", "length": "1", "date": "2026-11-17", "jobs": "1"}
     row |= {"seconds_training": "train classifier 700.0", "peak_mb": "6000.4", "peak_gpu_mb": "7000"}
     return row | {"auc_north": "0.9000", "auc_south": "0.8000"} | changes
 
@@ -33,8 +33,8 @@ def test_the_longest_training_comes_first_and_samples_last_and_no_heading_twice(
     rows = [a_sample(), a_row(length="0.1"), a_row(), a_row(device="another GPU", length="0.1")]
     assert headings(schedule.section(rows)) == [
         "The paper's schedule at its full length",
-        "The paper's schedule with 10% of its epochs, densenet121 on one a GPU",
-        "The paper's schedule with 10% of its epochs, densenet121 on one another GPU",
+        "The paper's schedule with 10% of its epochs, densenet121 in batches of 64 on one a GPU",
+        "The paper's schedule with 10% of its epochs, densenet121 in batches of 64 on one another GPU",
         "The paper's schedule for 20,000 phantoms at 512 px with 10% of its epochs",
     ]
     assert schedule.section([]) == ""

@@ -210,12 +210,12 @@ def test_a_checkpoint_comes_out_of_the_bag_as_it_went_in_but_for_rounded_moments
 
 
 def test_it_is_the_recipe_of_the_paper_but_for_what_phantoms_need() -> None:
-    config = schedule.Task("bomd", "report mining").config(100, 64, 1.0, {})
+    config = schedule.Task("bomd", "report mining").config(100, 64, 1.0, {"batch": 32})
     assert (config.fit.epochs, config.settings["bomd"]["epochs"]) == (30, 20)
     assert config.settings["bomd"]["neighbours"] == 10
     assert config.noise == {"kind": "report_mining"}
     assert config.validation == 0
     assert schedule.epochs_of(0.1) == {"fit": 3, "bomd": 2}
-    short = schedule.Task("bomd", "symmetric").config(100, 64, 0.2, {"backbone": "small"})
+    short = schedule.Task("bomd", "symmetric").config(100, 64, 0.2, {"backbone": "small", "batch": 64})
     assert (short.fit.epochs, short.settings["bomd"]["epochs"], short.fit.backbone) == (6, 4, "small")
     assert (short.noise["rows"], short.noise["labels"]) == (0.2, 0.2)
