@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from bomd import threads
+from evidence.bench import waiting
 
 NAMES = ("OMP_WAIT_POLICY", "OMP_NUM_THREADS")
 
@@ -61,45 +64,41 @@ def test_processes_of_one_machine_divide_its_cores(beside: str, expected: str) -
     assert asked(script, LOCAL_WORLD_SIZE="4") == ["8", "8"]  # a cluster's own
 
 
-BUSY = """
-import sys, time
-from bomd import threads
-threads.settle()
-import torch
-torch.set_num_threads(threads.cores())
-network = torch.nn.Sequential(*(torch.nn.Conv2d(16, 16, 3, padding=1) for _ in range(8)))
-images = torch.randn(8, 16, 24, 24)
-for _ in range(5):
-    network(images).sum().backward()
-input()
-began = time.perf_counter()
-for _ in range(60):
-    network(images).sum().backward()
-print(time.perf_counter() - began)
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(threads.cores() < 2, reason="one thread waits for no other")
 def test_on_a_busy_machine_training_slows_in_proportion() -> None:
-    """With two other programs for each core a third of the time is left; threads that spin take ten times as long."""
-    kept = {name: value for name, value in os.environ.items() if name not in threads.settings(1)}
+    """By seconds of processors: those on the clock grow with whatever other tests do meanwhile.
 
-    def seconds(others: int) -> float:
-        burning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(others)]
-        try:
-            return min(float(line) for line in (timed(), timed()))
-        finally:
-            for process in burning:
-                process.kill()
-                process.wait()
+    Threads that spin use up the processors while the ones that they wait for cannot run: eighty times as much.
+    """
+    with waiting.training("small", 64, 16, 40) as train:
+        alone = min(train()[1] for _ in range(2))
+        with waiting.busy(2 * threads.cores()):
+            assert min(train()[1] for _ in range(2)) < 10 * alone
 
-    def timed() -> str:
-        return subprocess.run(
-            [sys.executable, "-c", BUSY], input="\n", capture_output=True, text=True, check=True, env=kept
-        ).stdout
 
-    assert seconds(2 * threads.cores()) < 10 * seconds(0)
+def test_other_programs_end_with_whoever_asked_for_them() -> None:
+    script = (
+        "import os, signal, subprocess, sys; from evidence.bench import waiting\n"
+        "started = subprocess.Popen([sys.executable, '-c', waiting.OTHER]); print(started.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    other = Path("/proc") / done.stdout.strip() / "cmdline"
+    limit = time.monotonic() + 30
+    while other.exists() and other.read_bytes() and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert done.returncode == -signal.SIGKILL
+    assert not other.exists() or not other.read_bytes()  # an orphan that nobody has asked after has no words left
+
+
+def test_whoever_says_how_threads_wait_has_said_how_long_they_look() -> None:
+    script = (
+        "import json, os; from bomd import threads; threads.settle(); print(json.dumps(os.environ.get(threads.LOOKS)))"
+    )
+    assert asked(script) == threads.WAITING[threads.LOOKS]
+    assert asked(script, **{threads.LOOKS: "7"}) == "7"
+    assert asked(script, **{threads.POLICY: "ACTIVE"}) is None
 
 
 def test_what_would_not_be_noticed_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,6 +114,12 @@ def test_a_worker_gets_its_share_and_no_more() -> None:
     assert (given["PATH"], given["OMP_WAIT_POLICY"]) == ("here", "ACTIVE")
     assert threads.for_worker(4, {"OMP_NUM_THREADS": "1"})["OMP_NUM_THREADS"] == "1"
     assert threads.for_worker(0, {})["OMP_NUM_THREADS"] == "1"
+    assert threads.LOOKS not in given
+    inherited = threads.settings(8) | {threads.LOOKS: "7"}
+    assert threads.for_worker(2, inherited) == inherited | threads.settings(2) | {
+        threads.LOOKS: "7",
+        threads.SHARE: "2",
+    }
 
 
 def test_a_share_counts_for_everything_that_asks_for_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
     name, rows = table.device_name(device), []
     groups = PLACES[given.where].QUICK if given.quick else PLACES[given.where].GROUPS
     if given.images is not None:
+        if given.where != "gpu":
+            raise InputError("--images is for the GPU's store; the CPU's table has sizes of its own.")
         groups = {**groups, "training": lambda: gpu.training(given.images)}
     chosen = given.only.split(",") if given.only else list(groups)
     for group in chosen:

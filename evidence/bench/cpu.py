@@ -26,7 +26,7 @@ from bomd.models.export import export_onnx, open_onnx
 from bomd.models.model import Model
 from bomd.networks.backbone import build
 from bomd.tables import Text
-from evidence.bench import released
+from evidence.bench import released, waiting
 from evidence.bench.table import Row, forget_peak, median, peak_memory_mb, slope, stopwatch
 
 IMAGES, CLASSES, NEIGHBOURS = 83_672, 14, 10  # the size of NIH in the paper
@@ -57,6 +57,7 @@ GROUPS: dict[str, Callable[[], Iterator[Row]]] = {
     "mathematics": mathematics,
     "training": training,
     "neighbours": neighbours,
+    "threads": waiting.rows,
 }
 QUICK: dict[str, Callable[[], Iterator[Row]]] = {name: partial(group, quick=True) for name, group in GROUPS.items()}  # type: ignore[call-arg]
 

@@ -1,8 +1,9 @@
 """How many cores there are to use, and how threads wait for one another: decided before PyTorch is loaded.
 
 OpenMP's threads wait by spinning. Where other programs want the same cores, a thread that spins keeps from work the
-very thread that it waits for, and small networks train ten to ninety times as slowly. Threads that sleep while they
-wait cost a little on an idle machine and nothing worse on a busy one.
+very thread that it waits for, and small networks train ten to ninety times as slowly. Threads that sleep at once are as
+bad in their own way: to be woken takes longer than the work of a small layer, so that two train no faster than one. So
+they look for a moment, about as long as such a layer takes, and sleep if they have to wait longer.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from pathlib import Path
 from bomd import processes
 
 SHARE = "BOMD_CORES"  # cores that a process may use, where several share a machine by agreement
+POLICY, LOOKS = "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"
 WAITING = {
-    "OMP_WAIT_POLICY": "PASSIVE",  # GNU's OpenMP, which PyTorch comes with
+    POLICY: "PASSIVE",  # of any OpenMP: sleep
+    LOOKS: "3000",  # of GNU's, which PyTorch comes with: but look so many times before; 30,000 are too many
     "KMP_BLOCKTIME": "0",  # Intel's and LLVM's, milliseconds
     "OPENBLAS_THREAD_TIMEOUT": "4",  # NumPy's BLAS, as a power of two of processor cycles
 }
@@ -39,8 +42,7 @@ def settle() -> None:
     Processes that `torchrun` started side by side divide the cores.
     """
     if "torch" not in sys.modules:
-        for name, value in settings(cores() // processes.beside()).items():
-            os.environ.setdefault(name, value)
+        os.environ.update(_unless_given(cores() // processes.beside(), os.environ))
 
 
 def settings(share: int) -> dict[str, str]:
@@ -53,9 +55,17 @@ def for_worker(share: int, environment: Mapping[str, str]) -> dict[str, str]:
 
     Fewer threads, and ways of waiting, stay as they are in the environment that it would inherit.
     """
-    few = {name: given for name, given in environment.items() if given.isdigit() and int(given) <= share}
-    kept = {name: (environment if name in WAITING else few).get(name, usual) for name, usual in settings(share).items()}
-    return {**environment, **kept, SHARE: str(max(1, share))}
+    many = {name for name in COUNTS if not environment.get(name, "").isdigit() or int(environment[name]) > share}
+    kept = {name: given for name, given in environment.items() if name not in many}
+    return {**kept, **_unless_given(share, kept), SHARE: str(max(1, share))}
+
+
+def _unless_given(share: int, environment: Mapping[str, str]) -> dict[str, str]:
+    """The settings that are not in this environment; who says how threads wait has said how long they look."""
+    missing = {name: usual for name, usual in settings(share).items() if name not in environment}
+    if POLICY in environment:
+        missing.pop(LOOKS, None)
+    return missing
 
 
 def busy() -> float:

@@ -68,7 +68,7 @@ def test_the_cpu_table_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     bench.main(["cpu", "--quick", "--results", str(tmp_path / "speed.csv")])  # tiny sizes may miss targets
     with (tmp_path / "speed.csv").open() as stream:
         items = [row["item"] for row in csv.DictReader(stream)]
-    assert len(set(items)) == 8
+    assert len(set(items)) == 12
     assert "ranking loss" in capsys.readouterr().out
 
 
