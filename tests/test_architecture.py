@@ -13,6 +13,7 @@ ROOMS = [
     (
         "errors",
         "files",
+        "filling",
         "outside",
         "processes",
         "progress",

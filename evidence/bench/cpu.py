@@ -22,6 +22,8 @@ from bomd.data.datasets import phantom
 from bomd.data.images import fit_square, read_image
 from bomd.data.store import pack
 from bomd.describe.ranking import ranking_loss
+from bomd.files import read_array
+from bomd.filling import filling
 from bomd.models.export import export_onnx, open_onnx
 from bomd.models.model import Model
 from bomd.networks.backbone import build
@@ -50,6 +52,7 @@ def training(quick: bool = False) -> Iterator[Row]:
 def neighbours(quick: bool = False) -> Iterator[Row]:
     """The exact search, and how its cost grows."""
     yield time_search(200 if quick else 20_000, 16 if quick else 1024)
+    yield search_a_file(200 if quick else 20_000, 16 if quick else 1024, 1e-4 if quick else 0.1, CPU)
     yield from growth([50, 100] if quick else [1_250, 2_500, 5_000, 10_000, 20_000], 16 if quick else 256, CPU)
 
 
@@ -214,6 +217,31 @@ def time_search(count: int, width: int) -> Row:
         memory_mb=peak_memory_mb(CPU),
         remark=f"{same:.4%} of the neighbours are the same",
     )
+
+
+def search_a_file(count: int, width: int, memory: float, device: torch.device) -> Row:
+    """A file of descriptors as `bomd.stored` = "float16" keeps them, read within so many gigabytes."""
+    bags = descriptors(count, width, device)
+    with stopwatch() as resident:
+        expected = nearest_images(bags, NEIGHBOURS, device=device)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "descriptors.npy"
+        with filling(path, tuple(bags.shape), "bench", "float16") as file:
+            for part in torch.split(bags, 4096):
+                file.add(part.cpu().numpy())
+        del bags
+        mapped = read_array(path, mapped=True)
+        before = forget_peak(device)
+        with stopwatch() as streamed:
+            found = nearest_images(mapped, NEIGHBOURS, device=device, memory=memory)
+        peak = peak_memory_mb(device) - before
+    same = float(np.mean([np.isin(*pair).mean() for pair in zip(found.indices, expected.indices, strict=True)]))
+    return Row(
+        f"nearest images from a file, {count:,} x 3 x {width}", "s", streamed(), resident(), "float32 in memory",
+        memory_mb=peak,
+        remark=f"{1e-6 * mapped.nbytes:,.0f} MB as float16, {1e3 * memory:,.0f} MB granted to the search; "
+        f"{same:.2%} of the neighbours are those of float32; the memory counts pages of the file",
+    )  # fmt: skip
 
 
 def by_scikit_learn(bags: Tensor, k: int) -> NDArray[np.int64]:

@@ -27,8 +27,8 @@ from bomd.networks.backbone import build
 from bomd.networks.device import make_fabric
 from bomd.tables import LabelTable, Text
 from evidence.bench import released
-from evidence.bench.cpu import CLASSES, IMAGES, NEIGHBOURS, descriptors, growth, ranking_row
-from evidence.bench.table import Row, forget_peak, median, peak_memory_mb, stopwatch
+from evidence.bench.cpu import CLASSES, IMAGES, NEIGHBOURS, descriptors, growth, ranking_row, search_a_file
+from evidence.bench.table import Row, median, peak_memory_mb, stopwatch
 
 PLAIN = DeviceSettings(precision="32-true", kernels=False, graphs=False, fused=False)
 EPOCHS = (20, 30)  # of descriptors and classifier in the paper
@@ -60,7 +60,7 @@ def training(images: int = IMAGES, steps: int = 100) -> Iterator[Row]:
         inference = time_inference(shown, min(images, 10_000))
         yield inference
         yield time_one_image(shown.size)
-        total = sum(EPOCHS) * IMAGES / large.ours + IMAGES / inference.ours + time_search(images, DEVICE).ours
+        total = sum(EPOCHS) * IMAGES / large.ours + IMAGES / inference.ours + time_search(IMAGES, DEVICE).ours
         yield Row(
             "all of NIH at 512 px, batch 64, projected", "minutes", total / 60, 23 * 60, "the paper on an RTX 3090",
             target=80,
@@ -270,30 +270,6 @@ def time_search(count: int, device: torch.device, width: int = 1024, looped: int
         target=1.0, memory_mb=memory,
         remark=f"{same:.4%} of {len(some)} rows' neighbours are those by difference in float64; "
         f"the loop did {looped} images and is scaled up",
-    )  # fmt: skip
-
-
-def search_a_file(count: int, width: int, memory: float, device: torch.device) -> Row:
-    """Descriptors in bfloat16, streamed from a file within so many gigabytes, against all of them on the device."""
-    bags = descriptors(count, width, device).bfloat16()
-    with stopwatch() as resident:
-        expected = nearest_images(bags, NEIGHBOURS)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "descriptors"
-        bags.cpu().view(torch.int16).numpy().tofile(path)
-        size, shape = bags.numel(), bags.shape
-        del bags
-        mapped = torch.from_file(str(path), shared=True, size=size, dtype=torch.bfloat16).view(shape)
-        before = forget_peak(device)
-        with stopwatch() as streamed:
-            found = nearest_images(mapped, NEIGHBOURS, device=device, memory=memory)
-        peak = peak_memory_mb(device) - before
-    same = float((found.indices == expected.indices).mean())
-    return Row(
-        f"nearest images from a file, {count:,} x 3 x {width}", "s", streamed(), resident(), "all on the device",
-        memory_mb=peak,
-        remark=f"{2e-6 * size:,.0f} MB in bfloat16, {1e3 * memory:,.0f} MB granted; "
-        f"{same:.4%} of the neighbours are the same",
     )  # fmt: skip
 
 

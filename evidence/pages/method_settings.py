@@ -12,6 +12,7 @@ from bomd.reports.sheet import MISSING, markdown_table
 from evidence.studies import tuning
 
 FOLLOWING = {"co-teaching": "noise", "gls": "smoothing", "mentornet": "percentile"}  # settings that follow the noise
+SINCE = {"stored": "float32"}  # settings that came after runs were recorded, and what was done before there was one
 USED = re.compile(r"(?P<method>\S+): (?P<setting>\w+) = (?P<value>-?[\d.]+), ")  # how a run says which value it took
 
 
@@ -94,7 +95,7 @@ def outdated(found: Grid) -> list[str]:
     for row in found.methods:
         for record in found.records(row)[:1]:
             now = in_use(record.config.method, record.config.settings)
-            then = record.result.settings or now
+            then = SINCE | (record.result.settings or now)
             other = [f"{key} = {then.get(key, 'none yet')}" for key in now if not same(then.get(key), now[key])]
             told += [f"{row}: {', '.join(other)}"] if other else []
     return told

@@ -61,9 +61,9 @@ Every run that opens a packed set compares all checksums once, which reads all i
 | what | how it is read and written |
 |---|---|
 | packed images | mapped; a batch is gathered while the last one is learnt from. A GPU keeps them if they fit. |
-| descriptors of `bomd` | written to disk batch by batch, then mapped; scores and the search read them in blocks |
+| descriptors of `bomd` | written to disk batch by batch, so that an interruption costs ten seconds at most, then mapped; scores and the search read them in blocks. `bomd.stored = "float16"` halves the file. |
 | `bomd audit --features FILE.npy` | mapped; the heads are fitted on 50,000 images at most and score the rest in blocks. A `.npz` is read whole. |
-| `bomd audit --backbone` | features are written in parts, so that an interruption costs 512 images, and then mapped |
+| `bomd audit --backbone` | features are written in the same way, and then mapped |
 | `bomd predict -o FILE.csv` | every line is written when its image is predicted; JSON and tables are put together in memory. Until all is written, 64 images at a time are kept in `FILE.csv.part`, so that an interruption costs no more than these. |
 | `labels_clean.csv` | line by line |
 
@@ -95,8 +95,8 @@ On paper; what was run is in the tables above. `N` images of side `s`, `C` class
 | describe, predict | `N / (3600 · rate)` | images a second in inference, likewise |
 | search | `suspects · N · M² · D · 2 / (3600 · rate)` | operations a second; descriptors that do not fit on the GPU are streamed past it |
 
-What is not known: no run of a million has been made. The writing of descriptors, which takes one pass, starts again
-after an interruption."""
+What is not known: no run of a million has been made. [Speed](speed.md) has what a search in a file of float16 takes, and
+how many neighbours the rounding changes."""
 
 
 def main() -> None:
@@ -177,6 +177,7 @@ def _bytes() -> str:
         f"| packed images at {side} px | `N · s²`, three times that in colour | {_size(side**2)} |" for side in SIDES
     ]
     lines.append(f"| descriptors, {bag} of {width} numbers | `N · M · D · 4` | {_size(bag * width * 4)} |")
+    lines.append(f"| the same, stored as float16 | `N · M · D · 2` | {_size(bag * width * 2)} |")
     lines.append(f"| features of 768 numbers, and their copy of length one | `N · D · 4 · 2` | {_size(768 * 8)} |")
     return "\n".join(lines)
 

@@ -80,7 +80,7 @@ def replacing(path: Path) -> Iterator[Path]:
             yield temporary
             with temporary.open("rb+") as stream:
                 os.fsync(stream.fileno())
-            temporary.chmod(_mode_of(target))
+            temporary.chmod(mode_of(target))
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
@@ -152,7 +152,7 @@ def _make_parents(path: Path) -> None:
         progress.say(f"Made the folder {path.parent}, which was not there.")
 
 
-def _mode_of(path: Path) -> int:
+def mode_of(path: Path) -> int:
     """Who may read and write: as before, or for a new file as the user's umask and its folder allow."""
     if path.exists():
         return stat.S_IMODE(path.stat().st_mode)
@@ -263,10 +263,10 @@ def read_array(path: Path, *, mapped: bool = False) -> NDArray[Any]:
 
 
 @contextmanager
-def mapped_array(path: Path, shape: tuple[int, ...]) -> Iterator[NDArray[np.float32]]:
+def mapped_array(path: Path, shape: tuple[int, ...], dtype: str = "float32") -> Iterator[NDArray[Any]]:
     """A new `.npy` file to be filled piece by piece, which need not fit in memory and appears when it is whole."""
     with replacing(path) as temporary:
-        values = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
+        values = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.dtype(dtype), shape=shape)
         if hasattr(os, "posix_fallocate"):  # a disk that fills up under a memory map would kill the process
             with temporary.open("rb+") as stream:
                 os.posix_fallocate(stream.fileno(), 0, temporary.stat().st_size)

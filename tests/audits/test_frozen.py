@@ -140,7 +140,6 @@ def test_other_weights_are_another_request_and_the_same_ones_are_not_asked_again
 def test_an_interrupted_computation_continues(
     found: Audit, others_models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frozen, "CHUNK", 10)
     monkeypatch.setattr(frozen, "BATCH", 5)
     judge = plan_frozen(f"hf:{others_models['dinov2']}", COUNT)
     stages, source = runs.Stages(tmp_path), Source(found.record.given, found.store())
@@ -157,7 +156,7 @@ def test_an_interrupted_computation_continues(
     monkeypatch.setattr(Network, "features", whole)
     shown = judge.network.shown
     again = judge.features(source, stages)
-    assert judge.network.shown - shown == COUNT - 20  # two files of ten were finished
+    assert judge.network.shown - shown == COUNT - 25
     np.testing.assert_allclose(again, features_in(found.directory), atol=1e-5)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,12 @@ from bomd.config import DeviceSettings, FitSettings
 from bomd.data.batches import Images
 from bomd.data.datasets import phantom
 from bomd.data.store import pack
-from bomd.describe.descriptors import DescriptorLearner, extract, load
+from bomd.describe.descriptors import DescriptorLearner, Stored, extract, load
 from bomd.describe.labelspace import embed
 from bomd.describe.ranking import ranking_loss
 from bomd.learn.engine import Batch, make_fabric
 from bomd.learn.learner import prepare
+from bomd.networks.backbone import Network
 
 FABRIC = make_fabric(DeviceSettings(accelerator="cpu"))
 FIT = FitSettings(backbone="small", weights="none", augment="none")
@@ -41,13 +43,47 @@ def test_every_image_gets_its_own_descriptors_whatever_the_batch(images: Images,
     assert found.ids.tolist() == images.ids.tolist()
     assert found.values.shape == (10, 3, size)
     assert isinstance(found.values, np.memmap)  # a million images do not fit into memory
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["descriptors.npy"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["descriptors.npy", "descriptors.npy.rows"]
     with torch.no_grad():
         for row in range(10):
             flat = networks[0].eval()(prepare(images.batch(torch.tensor([row])).float(), 1))[0]
             for number in range(3):
                 part = flat[number * size : (number + 1) * size].numpy()
                 np.testing.assert_allclose(found.values[row, number], part, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("stored", ["float32", "float16"])
+def test_an_interruption_costs_nothing_that_was_described(
+    stored: Stored, images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = embed(phantom.read(count=1).classes, "random")
+    learner = DescriptorLearner(space, 2, "release", 0.3, stored)
+    networks = learner.build(learner.outputs, FIT, seed=0)
+    exact = DescriptorLearner(space, 2, "release", 0.3)
+    extract(exact, networks, images, tmp_path / "exact.npy", batch=3)
+    path, whole, shown = tmp_path / "descriptors.npy", DescriptorLearner.predict, []
+
+    def stops(self: DescriptorLearner, networks: Sequence[Network], pixels: torch.Tensor) -> torch.Tensor:
+        if len(shown) == 2:
+            raise KeyboardInterrupt
+        shown.append(len(pixels))
+        return whole(self, networks, pixels)
+
+    monkeypatch.setattr(DescriptorLearner, "predict", stops)
+    with pytest.raises(KeyboardInterrupt):
+        extract(learner, networks, images, path, batch=3)
+    shown[:] = [-100]  # one call more is allowed before it stops again
+    with pytest.raises(KeyboardInterrupt):
+        extract(learner, networks, images, path, batch=3)
+    shown[:] = []
+    extract(learner, networks, images, path, batch=3)
+    assert shown == [1]  # of 10 images, 6 and 3 were done
+    np.testing.assert_array_equal(load(path, images).values, np.load(tmp_path / "exact.npy").astype(stored))
+
+    others = learner.build(learner.outputs, FIT, seed=1)
+    monkeypatch.setattr(DescriptorLearner, "predict", whole)
+    extract(learner, others, images, path, batch=3)  # other weights: nothing of the old file counts
+    assert not np.array_equal(load(path, images).values, np.load(tmp_path / "exact.npy").astype(stored))
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5])

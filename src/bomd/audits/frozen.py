@@ -19,7 +19,8 @@ from bomd.config import DeviceSettings
 from bomd.data.batches import Images, normalise
 from bomd.errors import InputError
 from bomd.experiments.packing import Source
-from bomd.files import fingerprint, mapped_array, read_array, write_array
+from bomd.files import fingerprint, read_array
+from bomd.filling import filling
 from bomd.learn.learner import prepare
 from bomd.networks.architectures import describe
 from bomd.networks.backbone import BACKBONES, Network, build
@@ -28,7 +29,7 @@ from bomd.networks.device import Device, make_fabric
 from bomd.tables import Floats
 
 USUAL_SIDE = 224  # pixels, of the images that our own backbones learnt from
-CHUNK, BATCH = 512, 32  # images in a file of an unfinished computation, and in one pass
+BATCH = 32  # images in one pass
 TIMED = 4  # images
 
 
@@ -49,38 +50,25 @@ class Frozen:
         """(N, F) of packed images, computed or continued or read."""
         images = Images(source.store, source.labels.ids, self.fabric.device, self.fabric.resident())
         with stages.enter("features", images.fingerprint, self.fingerprint, self.fabric.key, by=(__name__,)) as stage:
-            whole = stage.directory / "features.npy"
+            path = stage.directory / "features.npy"
             if not stage.finished:
-                parts = self._parts(images, stage.directory)
-                with mapped_array(whole, (len(images), self.network.feature_size)) as values:
-                    for place, part in enumerate(parts):
-                        values[place * CHUNK : (place + 1) * CHUNK] = read_array(part)
+                self._write(images, path)
                 stage.finish(images=len(images))
-                for part in parts:
-                    part.unlink()
-            found: Floats = read_array(whole, mapped=True)
+            found: Floats = read_array(path, mapped=True)
         return found
 
     @torch.no_grad()
-    def _parts(self, images: Images, directory: Path) -> list[Path]:
-        """Files of the features of all images, in their order; those that are there already are not made again."""
-        parts = []
-        with progress.bar("features of all images", len(images)) as advance:
-            for start in range(0, len(images), CHUNK):
-                rows = torch.arange(start, min(start + CHUNK, len(images)))
-                parts.append(directory / f"features-{start}.npy")
-                if parts[-1].exists():
-                    advance(len(rows))
-                    continue
-                found = []
-                for _, pixels in images.iterate(rows, BATCH):
-                    found.append(self.network.features(prepare(pixels.float(), self.network.channels)).float().cpu())
-                    advance(len(pixels))
-                values = torch.cat(found).numpy()
+    def _write(self, images: Images, path: Path) -> None:
+        """The features of all images, in their order; what is there of them is not computed again."""
+        bar = progress.bar("features of all images", len(images))
+        with filling(path, (len(images), self.network.feature_size), self.fingerprint) as file, bar as advance:
+            advance(file.done)
+            for _, pixels in images.iterate(torch.arange(file.done, len(images)), BATCH):
+                values = self.network.features(prepare(pixels.float(), self.network.channels)).float().cpu().numpy()
                 if not np.isfinite(values).all():
                     raise InputError(f"{self.backbone} gives features that are not finite: another one has to judge.")
-                write_array(parts[-1], values)
-        return parts
+                file.add(values)
+                advance(len(values))
 
 
 def plan_frozen(backbone: str, images: int, size: int | None = None) -> Frozen:

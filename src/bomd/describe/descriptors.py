@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,10 +13,13 @@ from bomd import processes, progress, spread
 from bomd.data.batches import Images
 from bomd.describe.labelspace import LabelSpace
 from bomd.describe.ranking import Weighting, ranking_loss
-from bomd.files import mapped_array, read_array
+from bomd.files import fingerprint, mapped_array, read_array
+from bomd.filling import drop, filling
 from bomd.learn.engine import Batch, Learner, prepare
 from bomd.networks.backbone import Network
 from bomd.tables import Descriptors
+
+Stored = Literal["float32", "float16"]
 
 
 class DescriptorLearner(Learner):
@@ -25,9 +29,11 @@ class DescriptorLearner(Learner):
     Differs: the release's weighting by default; see `ranking_loss`.
     """
 
-    def __init__(self, space: LabelSpace, descriptors: int, weighting: Weighting, beta: float) -> None:
+    def __init__(
+        self, space: LabelSpace, descriptors: int, weighting: Weighting, beta: float, stored: Stored = "float32"
+    ) -> None:
         self.vectors = torch.as_tensor(space.vectors)
-        self.descriptors, self.weighting, self.beta = descriptors, weighting, beta
+        self.descriptors, self.weighting, self.beta, self.stored = descriptors, weighting, beta, stored
 
     @property
     def outputs(self) -> int:
@@ -47,35 +53,35 @@ class DescriptorLearner(Learner):
         return flat
 
 
-@torch.no_grad()
 def extract(
     learner: DescriptorLearner, networks: Sequence[Network], images: Images, path: Path, batch: int = 256
 ) -> None:
-    """Write the descriptors of un-augmented images to `path` batch by batch.
+    """Write the descriptors of un-augmented images to `path` batch by batch, or go on with it.
 
     Several processes describe a share each, into a file of their own; the first then joins the files.
     """
     width = learner.outputs // learner.descriptors
     rows = spread.own_part(len(images))
+    shape, key = (rows.stop - rows.start, learner.descriptors, width), _weights_of(networks)
     for network in networks:
         network.eval()
-    with mapped_array(_part(path), (rows.stop - rows.start, learner.descriptors, width)) as values:
-        place = 0
-        with progress.bar("descriptors of all images", len(values)) as advance:
-            for _, pixels in images.iterate(torch.arange(rows.start, rows.stop), batch):
-                bags = learner.predict(networks, prepare(pixels.float(), networks[0].channels))
-                values[place : place + len(bags)] = bags.reshape(len(bags), -1, width).cpu().numpy()
-                place += len(bags)
-                advance(len(bags))
+    bar = progress.bar("descriptors of all images", shape[0])
+    with filling(_part(path), shape, key, learner.stored) as file, bar as advance, torch.no_grad():
+        advance(file.done)
+        for _, pixels in images.iterate(torch.arange(rows.start + file.done, rows.stop), batch):
+            bags = learner.predict(networks, prepare(pixels.float(), networks[0].channels))
+            file.add(bags.reshape(len(bags), -1, width).cpu().numpy())
+            advance(len(bags))
     processes.wait()
     if processes.count() > 1 and processes.first():
-        with mapped_array(path, (len(images), learner.descriptors, width)) as values:
+        with mapped_array(path, (len(images), *shape[1:]), learner.stored) as values:
             place = 0
             for rank in range(processes.count()):
                 part = read_array(_part(path, rank), mapped=True)
                 values[place : place + len(part)] = part
                 place += len(part)
-                _part(path, rank).unlink()
+        for rank in range(processes.count()):
+            drop(_part(path, rank))
     processes.wait()
 
 
@@ -89,3 +95,8 @@ def _part(path: Path, rank: int | None = None) -> Path:
     if processes.count() == 1:
         return path
     return path.with_suffix(f".part{processes.rank() if rank is None else rank}.npy")
+
+
+def _weights_of(networks: Sequence[Network]) -> str:
+    """What tells these networks from others."""
+    return fingerprint(*(value.cpu().numpy() for network in networks for value in network.state_dict().values()))

@@ -65,6 +65,8 @@ class Bomd(Method):
         vectors: A file of vectors, for `language` "glove" or "file".
         epochs: Passes over the data to learn descriptors; batch, rate and schedule belong to them too. With `stage`
             "nvum" the classifier's own apply.
+        stored: How descriptors are kept on disk, where `stage` is "descriptors"; "float16" takes half the space of a
+            large set, and rounds them to three digits.
         neighbours: Images that vote on a new label (the paper's K).
         reading: How the nearest images are found among all descriptors.
         same_patient: Whether images of the same patient may vote.
@@ -89,6 +91,7 @@ class Bomd(Method):
         batch: int = 16,
         rate: float = 1e-4,
         schedule: Literal["constant", "cosine", "onecycle"] = "cosine",
+        stored: Literal["float32", "float16"] = "float32",
         neighbours: int = 10,
         reading: Literal["images", "nodes", "ranksum"] = "images",
         same_patient: bool = True,
@@ -101,6 +104,7 @@ class Bomd(Method):
         self.weighting: Weighting = weighting or self.usual_weighting
         self.language, self.vectors = language, vectors
         self.epochs, self.batch, self.rate, self.schedule = epochs, batch, rate, schedule
+        self.stored: bags.Stored = stored
         self.neighbours, self.reading, self.same_patient = neighbours, reading, same_patient
         self.graph_weight, self.uniform = graph_weight, uniform
         self.use_graph, self.use_mask = use_graph, use_mask
@@ -159,8 +163,8 @@ class Bomd(Method):
     def _describe_by_ranking(self, train: LabelTable, context: Context) -> Described:
         """Train descriptors to rank an image's labels above all others (the paper's MID)."""
         space = self._space(train, derive(context.seed, "language"))
-        learner = bags.DescriptorLearner(space, self.descriptors, self.weighting, self.beta)
-        inputs = [train.values, space.vectors, [self.descriptors, self.weighting, self.beta]]
+        learner = bags.DescriptorLearner(space, self.descriptors, self.weighting, self.beta, self.stored)
+        inputs = [train.values, space.vectors, [self.descriptors, self.weighting, self.beta, self.stored]]
         settings, outputs = self._own_settings(context), learner.outputs
         path, history = fit_once(
             "descriptors", learner, train.values, settings, outputs, context, bags.extract, FILE, inputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import numpy as np
@@ -59,8 +60,8 @@ def test_three_ways_to_the_same_neighbours() -> None:
     found = nearest_images(bags, cpu.NEIGHBOURS, device="cpu").indices
     assert (cpu.by_scikit_learn(bags, cpu.NEIGHBOURS) == found).all()
     assert (gpu.by_difference(bags, rows) == found[rows]).all()
-    row = gpu.search_a_file(200, 16, 1e-4, torch.device("cpu"))
-    assert "100.0000% of the neighbours" in row.remark
+    row = cpu.search_a_file(200, 16, 1e-4, torch.device("cpu"))
+    assert re.search(r"(99\.\d\d|100\.00)% of the neighbours", row.remark)  # float16 has three digits
 
 
 @pytest.mark.slow
@@ -68,7 +69,7 @@ def test_the_cpu_table_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     bench.main(["cpu", "--quick", "--results", str(tmp_path / "speed.csv")])  # tiny sizes may miss targets
     with (tmp_path / "speed.csv").open() as stream:
         items = [row["item"] for row in csv.DictReader(stream)]
-    assert len(set(items)) == 12
+    assert len(set(items)) == 13
     assert "ranking loss" in capsys.readouterr().out
 
 
