@@ -33,7 +33,6 @@ from evidence.bench.table import Row, forget_peak, median, peak_memory_mb, slope
 
 IMAGES, CLASSES, NEIGHBOURS = 83_672, 14, 10  # the size of NIH in the paper
 CPU = torch.device("cpu")
-BRUTE_FORCE = "scikit-learn, brute force"  # what the search is compared with
 
 
 def mathematics(quick: bool = False) -> Iterator[Row]:
@@ -210,7 +209,7 @@ def time_search(count: int, width: int) -> Row:
         "s",
         ours(),
         flat(),
-        BRUTE_FORCE,
+        "scikit-learn, brute force",
         floor=operations / _matrix_rate(),
         floor_is="operations of all distances at the measured float32 matrix rate",
         target=60,

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 
 from bomd.files import write_text
 from evidence import DOCS, RESULTS
-from evidence.bench.cpu import BRUTE_FORCE
 from evidence.pages import schedule, several_gpus
 
 PAGE, TIMINGS = DOCS / "speed.md", RESULTS / "speed.csv"
@@ -52,34 +51,12 @@ def page(rows: Sequence[Row]) -> str:
         on_gpu = not device.startswith("CPU")
         dates = ", ".join(sorted({f"{row['date']}, torch {row['torch']}" for row in own}))
         parts.append(f"## {device}\n\nMeasured {dates}.\n\n" + table(own, absolute=on_gpu))
-        remarks = {row["item"]: [row["remark"], outdated(row, own)] for row in own}
-        told = {item: "; ".join(filter(None, remark)) for item, remark in remarks.items()}
-        parts.append("\n".join(f"- {item}: {remark}." for item, remark in told.items() if remark))
+        parts.append("\n".join(f"- {row['item']}: {row['remark']}." for row in own if row["remark"]))
         floors = sorted({row["floor_is"] for row in own if row["floor_is"]})
         parts.append("\n".join(f"- Floor: {floor}." for floor in floors))
     counted = several_gpus.section(*several_gpus.step_alone(rows))
     parts += [WAYS, schedule.section(schedule.read(), rows), counted]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def outdated(row: Row, beside: Sequence[Row]) -> str:
-    """What to say of a CPU's rows about the search, where they were measured before it became what it is.
-
-    They are measured together, and the one that is compared says with what; a GPU's say so in their own remarks.
-    """
-    about_search = row["item"].startswith(("nearest images", "growth of the search"))
-    if not row["device"].startswith("CPU") or not about_search:
-        return ""
-    others = {
-        one["alternative_is"]
-        for one in beside
-        if one["item"].startswith("nearest images") and one["alternative_is"] != BRUTE_FORCE
-    }
-    return (
-        f"by an earlier search, when it was compared with {others.pop()}; `make bench` measures it anew"
-        if others
-        else ""
-    )
 
 
 def table(rows: Iterable[Row], *, absolute: bool) -> str:

@@ -13,7 +13,6 @@ from bomd.methods import METHODS
 from bomd.reports import outcome
 from bomd.reports.tables import write_tables
 from evidence import RESULTS, ROOT
-from evidence.bench import cpu
 from evidence.pages import audit_table, dot_plots, readme, results, speed, successor
 from evidence.pages import methods as pages
 from evidence.records import EVERY_RUN, records_of
@@ -116,15 +115,3 @@ def test_commands_and_flags_in_the_readme_exist() -> None:
         named = re.findall(r"^bomd (\w+)", page.read_text(), flags=re.MULTILINE)
         assert named
         assert set(named) <= known
-
-
-def test_a_search_that_was_measured_before_it_changed_is_called_so() -> None:
-    row = {"device": "CPU, 2 threads", "item": "nearest images, 20 x 3 x 4", "alternative_is": "another index"}
-    grown = {"device": "CPU, 2 threads", "item": "growth of the search's time, 1 to 2", "alternative_is": ""}
-    other = {"device": "CPU, 2 threads", "item": "ranking loss, 64 images", "alternative_is": "a loop"}
-    every = [row, grown, other]
-    assert "compared with another index" in speed.outdated(row, every)
-    assert speed.outdated(grown, every) == speed.outdated(row, every)
-    assert speed.outdated(other, every) == ""
-    now = {**row, "alternative_is": cpu.BRUTE_FORCE}
-    assert speed.outdated(now, [now, grown]) == speed.outdated(grown, [now, grown]) == ""
