@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 
 from evidence import DOCS
-from evidence.pages.rooms import GROUND, PICTURE, SOURCE, direct, floors, needs, svg
+from evidence.pages.rooms import GROUND, HEIGHT, PICTURE, SOURCE, WIDTH, direct, floors, layout, needs, svg
 
 
 def test_the_picture_is_what_the_imports_say() -> None:
@@ -29,6 +30,19 @@ def test_what_a_longer_way_implies_is_left_out() -> None:
     assert floors(graph) == {"a": 0, "b": 1, "c": 2}
     with pytest.raises(ValueError, match="need one another: a, b"):
         floors({"a": {"b"}, "b": {"a"}})
+
+
+def test_no_arrow_passes_behind_a_box_and_no_boxes_touch() -> None:
+    corners, ways, wide, high = layout(needs(SOURCE))
+    places = list(corners.values())
+    for way in ways:
+        for middle, top, _ in way[1:-1]:
+            assert not any(y == top and x - 5 < middle < x + WIDTH + 5 for x, y in places)
+        assert all(first[2] < second[1] for first, second in pairwise(way))  # downwards, and between floors in a gap
+    for x, y in places:
+        assert 0 < x < wide - WIDTH
+        assert 0 < y < high - HEIGHT
+        assert sum(other == y and abs(x - left) < WIDTH + 5 for left, other in places) == 1
 
 
 def test_the_walk_of_an_image_names_each_file_once() -> None:
