@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from bomd.config import FitSettings
-from bomd.describe.contrast import ContrastLearner, contrast_loss
+from bomd.data.batches import Images
+from bomd.data.datasets import phantom
+from bomd.data.store import pack
+from bomd.describe.contrast import ContrastLearner, contrast_loss, keep_features
 from bomd.errors import InputError
 from bomd.learn.engine import Batch
+from bomd.learn.learner import prepare
 
 FIT = FitSettings(backbone="small", weights="none", augment="light")
 
@@ -121,3 +127,17 @@ def test_a_step_compares_two_views_of_the_same_images_at_a_temperature_of_a_tent
     with torch.no_grad():
         views = networks[0](batch.view()).double()
         assert learner.step(networks, batch).item() == pytest.approx(loop(views, views, 0.1), rel=1e-4)
+
+
+def test_features_of_all_images_are_written_in_their_order(tmp_path: Path) -> None:
+    table = phantom.read(count=7)
+    store = pack(table, tmp_path / "store", 32, render=phantom.render)
+    images, learner = Images(store, table.ids, torch.device("cpu")), ContrastLearner()
+    networks = learner.build(learner.outputs, FIT, 0)
+    keep_features(learner, networks, images, tmp_path / "features.npy")
+    found = np.load(tmp_path / "features.npy", mmap_mode="r")
+    assert found.shape == (7, 1, networks[0].feature_size)
+    with torch.no_grad():
+        for row in range(7):
+            one = learner.predict(networks, prepare(images.batch(torch.tensor([row])).float(), 1))
+            np.testing.assert_allclose(found[row], one.numpy(), rtol=1e-4, atol=1e-6)

@@ -13,9 +13,10 @@ from bomd.config import DeviceSettings, FitSettings
 from bomd.data.batches import Images
 from bomd.data.datasets import phantom
 from bomd.data.store import pack
-from bomd.describe.descriptors import DescriptorLearner, Stored, extract, load
+from bomd.describe.descriptors import DescriptorLearner, extract, load
 from bomd.describe.labelspace import embed
 from bomd.describe.ranking import ranking_loss
+from bomd.describe.written import Stored
 from bomd.learn.engine import Batch, make_fabric
 from bomd.learn.learner import prepare
 from bomd.networks.backbone import Network

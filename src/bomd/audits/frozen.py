@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from pathlib import Path
 
-import numpy as np
 import torch
 
 from bomd import progress, runs
 from bomd.audits.choose import duration, show_time
 from bomd.config import DeviceSettings
 from bomd.data.batches import Images, normalise
+from bomd.describe.written import write_all
 from bomd.errors import InputError
 from bomd.experiments.packing import Source
 from bomd.files import fingerprint, read_array
-from bomd.filling import filling
-from bomd.learn.learner import prepare
 from bomd.networks.architectures import describe
 from bomd.networks.backbone import BACKBONES, Network, build
 from bomd.networks.borrowed import BorrowedTrunk, is_borrowed
@@ -52,23 +49,17 @@ class Frozen:
         with stages.enter("features", images.fingerprint, self.fingerprint, self.fabric.key, by=(__name__,)) as stage:
             path = stage.directory / "features.npy"
             if not stage.finished:
-                self._write(images, path)
+                width = (self.network.feature_size,)
+                write_all(path, images, [self.network], self._look, width, what="features", batch=BATCH)
                 stage.finish(images=len(images))
             found: Floats = read_array(path, mapped=True)
         return found
 
-    @torch.no_grad()
-    def _write(self, images: Images, path: Path) -> None:
-        """The features of all images, in their order; what is there of them is not computed again."""
-        bar = progress.bar("features of all images", len(images))
-        with filling(path, (len(images), self.network.feature_size), self.fingerprint) as file, bar as advance:
-            advance(file.done)
-            for _, pixels in images.iterate(torch.arange(file.done, len(images)), BATCH):
-                values = self.network.features(prepare(pixels.float(), self.network.channels)).float().cpu().numpy()
-                if not np.isfinite(values).all():
-                    raise InputError(f"{self.backbone} gives features that are not finite: another one has to judge.")
-                file.add(values)
-                advance(len(values))
+    def _look(self, images: torch.Tensor) -> torch.Tensor:
+        values = self.network.features(images)
+        if not torch.isfinite(values).all():
+            raise InputError(f"{self.backbone} gives features that are not finite: another one has to judge.")
+        return values
 
 
 def plan_frozen(backbone: str, images: int, size: int | None = None) -> Frozen:

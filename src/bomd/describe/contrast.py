@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,9 +12,9 @@ from torch import Tensor, nn
 
 from bomd.config import FitSettings
 from bomd.data.batches import Images
+from bomd.describe.written import write_all
 from bomd.errors import InputError
-from bomd.files import write_array
-from bomd.learn.engine import Batch, Learner, predict
+from bomd.learn.engine import Batch, Learner
 from bomd.networks.backbone import Network
 from bomd.seeds import derive
 
@@ -54,7 +55,8 @@ class ContrastLearner(Learner):
 
 def keep_features(learner: ContrastLearner, networks: Sequence[Network], images: Images, path: Path) -> None:
     """Write (N, 1, F) features of all images."""
-    write_array(path, predict(learner, networks, images).numpy()[:, None])
+    one = (1, networks[0].feature_size)
+    write_all(path, images, networks, partial(learner.predict, networks), one, what="features")
 
 
 def contrast_loss(first: Tensor, second: Tensor, temperature: float) -> Tensor:

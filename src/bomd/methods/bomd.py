@@ -104,7 +104,7 @@ class Bomd(Method):
         self.weighting: Weighting = weighting or self.usual_weighting
         self.language, self.vectors = language, vectors
         self.epochs, self.batch, self.rate, self.schedule = epochs, batch, rate, schedule
-        self.stored: bags.Stored = stored
+        self.stored = stored
         self.neighbours, self.reading, self.same_patient = neighbours, reading, same_patient
         self.graph_weight, self.uniform = graph_weight, uniform
         self.use_graph, self.use_mask = use_graph, use_mask
