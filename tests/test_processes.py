@@ -72,7 +72,7 @@ def run(folder: Path, method: str, count: int) -> Path:
         capture_output=True,
         text=True,
         timeout=900,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"},
     )
     assert done.returncode == 0, done.stderr[-20_000:]  # the launcher's own words are the last, and long
     (result,) = (folder / "runs" / "shared").glob("*/*/result.json")
