@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -129,6 +130,18 @@ def test_a_killed_process_loses_only_what_was_not_yet_safe(every: float, left: i
     np.testing.assert_array_equal(np.load(path), VALUES)
 
 
+@pytest.mark.parametrize("stop", [3, 1000])
+def test_an_old_note_says_nothing_of_a_file_that_was_begun_anew(stop: int, tmp_path: Path) -> None:
+    """Begun with one purpose or even full, then begun with another and killed at once, then wanted as before."""
+    path, values = tmp_path / "x.npy", tmp_path / "values.npy"
+    np.save(values, VALUES[::-1])
+    with suppress(StoppedError):
+        fill(path, key="other", stop=stop)
+    subprocess.run([sys.executable, "-c", KILLED, str(path), "1e9", str(values)], check=False)
+    assert fill(path, key="other") == 50
+    np.testing.assert_array_equal(np.load(path), VALUES)
+
+
 def test_others_may_look_into_it_where_they_may_look_into_its_folder(tmp_path: Path) -> None:
     for folder, mode in {"private": 0o600, "open": 0o644}.items():
         (tmp_path / folder).mkdir()
@@ -182,3 +195,4 @@ def test_a_disk_that_is_too_small_is_noticed_before_any_work(tmp_path: Path) -> 
     done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path / "x.npy")], capture_output=True, text=True)
     assert done.stdout.startswith(f"Cannot write {tmp_path / 'x.npy.part'}: "), done.stdout + done.stderr
     assert len(done.stdout.splitlines()) == 1
+    assert not list(tmp_path.iterdir())

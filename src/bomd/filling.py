@@ -62,15 +62,26 @@ class Filling:
         self._saved = time.monotonic()
 
     def open(self) -> None:
-        """Go on behind the last row that is safe; a disk that is too small for all of them is noticed now."""
+        """Go on behind the last row that is safe, or begin; a disk that is too small for all is noticed now."""
         with writing(self.part):
-            self.part.parent.mkdir(parents=True, exist_ok=True)
-            self._stream = self.part.open("r+b" if self.done else "wb", buffering=0)
             if not self.done:
-                self._stream.write(self.header)
-                if hasattr(os, "posix_fallocate"):
-                    os.posix_fallocate(self._stream.fileno(), 0, self._end(self.shape[0]))
+                self._begin()
+            self._stream = self.part.open("r+b", buffering=0)
             self._stream.seek(self._end(self.done))
+
+    def _begin(self) -> None:
+        """A file with room for all rows. An older note goes first: it would vouch for rows that are not there."""
+        self.part.parent.mkdir(parents=True, exist_ok=True)
+        self.told.unlink(missing_ok=True)
+        try:
+            with self.part.open("wb") as stream:
+                stream.write(self.header)
+                stream.flush()
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(stream.fileno(), 0, self._end(self.shape[0]))
+        except OSError:
+            self.part.unlink(missing_ok=True)
+            raise
 
     def close(self) -> None:
         """Give the file its name if it is full; else keep what there is of it."""
