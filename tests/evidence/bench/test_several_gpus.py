@@ -104,3 +104,5 @@ def test_the_page_says_what_was_reached_and_what_was_missed(tmp_path: Path) -> N
     text = "\n".join(page.measurements(read_rows(path)))
     ends = [line.split("|")[-2].strip() for line in text.splitlines() if line.startswith("| densenet121")]
     assert ends == ["", "**missed**", "reached", ""]
+    dated = [[{**row, "date": date} for row in read_rows(path)] for date in (page.SLOWER, "2026-11-17")]
+    assert ["become faster since" in "\n".join(page.measurements(rows)) for rows in dated] == [True, False]
