@@ -45,14 +45,16 @@ class Pass:
 
 
 PASSES = (
-    Pass(False, "first norm and ReLU of all columns, written out", "scale", columns=2),
+    Pass(
+        False, "newest maps normalised into the buffer; first norm and ReLU of all columns, written out",
+        "normalise_and_scale", columns=2, grown=1,
+    ),
     Pass(False, "1 x 1 product", "product", columns=1, narrow=1),
     Pass(False, "statistics of the bottleneck", "statistics", narrow=1),
     Pass(False, "second norm and ReLU, written out", "scale", narrow=2),
     Pass(False, "3 x 3 convolution", "convolution", narrow=1, grown=1),
     Pass(False, "statistics of the grown maps", "statistics", grown=1),
-    Pass(False, "grown maps normalised into the buffer", "scale", grown=2),
-    Pass(True, "through the norm of the grown maps: sums, then slopes", "back_through_norm", grown=5),
+    Pass(True, "through the norm of the grown maps", "back_through_normalised", grown=3),
     Pass(True, "3 x 3 convolution: slopes of its input, and of its weights", "convolution", narrow=2, grown=2),
     Pass(True, "through the second norm and ReLU: sums, then slopes", "back_through_norm", narrow=5),
     Pass(True, "1 x 1 product: slopes of its weights", "product", columns=1, narrow=1),
@@ -109,15 +111,16 @@ def blocks(size: int) -> list[tuple[int, int, int]]:
 def ends(size: int) -> float:
     """Numbers that go in and out of blocks, for an image: the input's norm, the output's, and the product between.
 
-    Inputs are passed eight times: statistics, normalised (2), and back through that (5). Outputs are read and,
-    averaged, written as a quarter; the way back reads a quarter and the output, and writes its slopes. The product
-    between blocks passes its quarters and its own output three times each.
+    Inputs are passed five times: statistics, normalised, and back through that (3). The last layer's grown maps have no
+    layer behind them that would normalise them on its way, and are read once more. Outputs are read and, averaged,
+    written as a quarter; the way back reads a quarter and the output, and writes its slopes. The product between blocks
+    passes its quarters and its own output three times each.
     """
     total, every = 0.0, blocks(size)
     for number, (pixels, first, layers) in enumerate(every):
         last = first + dense.GROWTH * layers
         final = number == len(every) - 1
-        total += 8 * first * pixels + (5 if final else 3.5) * last * pixels
+        total += (5 * first + dense.GROWTH) * pixels + (5 if final else 3.5) * last * pixels
         total += 0 if final else 3 * (last + last // 2) * pixels / 4
     return total
 
@@ -152,8 +155,10 @@ def bytes_by_kernel(size: int = SIZE) -> dict[str, float]:
     for number, (pixels, first, layers) in enumerate(every):
         given, last, final = first * pixels, (first + dense.GROWTH * layers) * pixels, number == len(every) - 1
         found["statistics"] += given
-        found["scale"] += 2 * given + (2 * last if final else 0)
-        found["back_through_norm"] += 5 * given
+        # Grown maps of the last layer are passed twice where those of the others are, in turn, by a layer behind them.
+        found["normalise_and_scale"] += given - dense.GROWTH * pixels
+        found["scale"] += 2 * dense.GROWTH * pixels + (2 * last if final else 0)
+        found["back_through_normalised"] += 3 * given
         found["back_through_scale"] += last * (3 if final else 2.25)
         found["scale_and_average"] += 0 if final else last * 1.25
         found["product"] += 0 if final else 3 * (last + last // 2) / 4
@@ -164,7 +169,8 @@ def bytes_by_kernel(size: int = SIZE) -> dict[str, float]:
     found["take_largest"] = found["back_to_largest"] = 1.375 * stem  # a quarter of the pixels, and bytes that say which
     found["back_through_norm"] += 5 * stem
     found["norm_sums"] = found["back_through_norm"] * 2 / 5
-    found["back_through_norm"] *= 3 / 5
+    # The same kernel, once the sums are known.
+    found["back_through_norm"] = found["back_through_norm"] * 3 / 5 + found.pop("back_through_normalised")
     named = {"convolution": "convolutions", "product": "products", "statistics": "moments"}
     return {named.get(what, what): WIDTH * count for what, count in found.items()}
 
@@ -231,11 +237,15 @@ def kinds_of(rows: Sequence[dict[str, str]]) -> dict[str, float]:
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
+OURS = {
+    "scale", "normalise_and_scale", "scale_and_average", "moments", "join_moments", "norm_sums", "back_through_norm",
+    "back_through_scale", "back_through_product", "take_largest", "back_to_largest", "gather_squares",
+}  # fmt: skip
+
+
 def kernel_kind(name: str) -> str:
     """What a kernel does, by its name: ours by theirs, products and convolutions by what libraries call them."""
-    ours = {"scale", "moments", "norm_sums", "back_through_norm", "back_through_scale", "back_through_product"}
-    ours |= {"take_largest", "back_to_largest", "scale_and_average", "join_moments", "gather_squares"}
-    if name in ours:
+    if name in OURS:
         return name
     if any(word in name for word in ("wgrad", "dgrad", "fprop", "conv", "implicit")):
         return "convolutions"

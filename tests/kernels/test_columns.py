@@ -93,31 +93,63 @@ def test_derivative_of_a_product_and_the_scale_before_it(
     leaves = [part.double().clone().requires_grad_() for part in (columns.rows_of(maps), weight, bias)]
     (torch.relu(leaves[0] * leaves[1] + leaves[2]) @ product.double().t()).backward(slope.double())
     into = wide(torch.ones_like(maps))
-    d_weight, d_bias = columns.back_through_product(slope, product, wide(maps), weight, bias, into)
+    sums = torch.tensor([[3.0], [5.0]], device=DEVICE).repeat(1, 2 * shape[3])[:, : shape[3]]  # rows of a wider matrix
+    d_weight, d_bias = columns.back_through_product(slope, product, wide(maps), weight, bias, into, sums)
     once = 2.0**-11 if kind == torch.float16 and way == "kernels" else 2.0**-9 if kind == torch.float16 else 1e-5
-    sums = 1e-2 if kind == torch.float16 and way == "formula" else 1e-4  # the formula multiplies what it has rounded
+    near = 1e-2 if kind == torch.float16 and way == "formula" else 1e-4  # the formula multiplies what it has rounded
     torch.testing.assert_close(into.double(), _gradient(leaves[0]) + 1, rtol=once, atol=once)
-    torch.testing.assert_close(d_weight.double(), _gradient(leaves[1]), rtol=sums, atol=sums)
-    torch.testing.assert_close(d_bias.double(), _gradient(leaves[2]), rtol=sums, atol=sums)
+    torch.testing.assert_close(d_weight.double(), _gradient(leaves[1]), rtol=near, atol=near)
+    torch.testing.assert_close(d_bias.double(), _gradient(leaves[2]), rtol=near, atol=near)
+    added = _gradient(leaves[0])
+    torch.testing.assert_close(sums[0].double(), 3 + (added * leaves[0]).sum(0), rtol=near, atol=near)
+    torch.testing.assert_close(sums[1].double(), 5 + added.sum(0), rtol=near, atol=near)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("normalised", [False, True])
-def test_derivative_of_a_norm(way: str, shape: tuple[int, int, int, int], normalised: bool) -> None:
-    """With weight, bias and ReLU behind it from the raw maps; alone from the normalised ones."""
+@pytest.mark.parametrize("affine", [False, True])
+def test_derivative_of_a_norm(way: str, shape: tuple[int, int, int, int], affine: bool) -> None:
+    """With weight, bias and ReLU behind it, and alone."""
     maps, weight, bias, slope = draw(shape)
     leaves = [part.clone().requires_grad_() for part in (maps, weight, bias)]
-    with_affine = (leaves[1], leaves[2]) if not normalised else (None, None)
-    expected = F.batch_norm(leaves[0], None, None, *with_affine, training=True, eps=columns.EPS)
-    (expected if normalised else torch.relu(expected)).backward(slope)
-    matrix = wide(expected.detach() if normalised else maps)
+    behind = (leaves[1], leaves[2]) if affine else (None, None)
+    expected = F.batch_norm(leaves[0], None, None, *behind, training=True, eps=columns.EPS)
+    (torch.relu(expected) if affine else expected).backward(slope)
     norm = columns.statistics(wide(maps), None, None)
-    affine = () if normalised else (weight, bias)
-    moved, d_weight, d_bias = columns.back_through_norm(wide(slope), matrix, norm, *affine, normalised=normalised)
+    given = (weight, bias) if affine else ()
+    moved, d_weight, d_bias = columns.back_through_norm(wide(slope), wide(maps), norm, *given)
     torch.testing.assert_close(moved, columns.rows_of(_gradient(leaves[0])), rtol=1e-4, atol=1e-5)
-    if not normalised:
+    if affine:
         torch.testing.assert_close(d_weight, _gradient(leaves[1]), rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(d_bias, _gradient(leaves[2]), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_derivative_of_a_norm_from_what_came_out_of_it(way: str, shape: tuple[int, int, int, int]) -> None:
+    maps, _, _, slope = draw(shape)
+    leaf = maps.clone().requires_grad_()
+    expected = F.batch_norm(leaf, None, None, training=True, eps=columns.EPS)
+    expected.backward(slope)
+    normal, rows = columns.rows_of(expected.detach()), columns.rows_of(slope)
+    sums = torch.stack([(rows * normal).sum(0), rows.sum(0)]).repeat(1, 2)[:, : shape[3]]
+    norm = columns.statistics(wide(maps), None, None)
+    moved = columns.back_through_normalised(wide(slope), wide(expected.detach()), norm, sums)
+    torch.testing.assert_close(moved, columns.rows_of(_gradient(leaf)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("shape", "newest"), [((2, 6, 4, 5), 2), ((3, 7, 5, 40), 40), ((1, 9, 10, 96), 32)])
+def test_newest_columns_are_normalised_on_the_way(way: str, shape: tuple[int, int, int, int], newest: int) -> None:
+    """Some of the columns, all of them, and as many as end within a tile; the others stay what they were."""
+    maps, weight, bias, _ = draw(shape)
+    matrix, raw = wide(maps), wide(maps[:, -newest:] * 3 + 1)
+    before, norm = matrix.clone(), columns.statistics(raw, None, None)
+    matrix[:, -newest:] = torch.nan
+    found = columns.normalise_and_scale(matrix, raw, norm, weight, bias)
+    expected = torch.cat(
+        [before[:, :-newest], (raw - raw.mean(0)) / (raw.var(0, correction=0) + columns.EPS).sqrt()], 1
+    )
+    torch.testing.assert_close(matrix, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found, torch.relu(expected * weight + bias), rtol=1e-4, atol=1e-5)
+    assert torch.equal(matrix[:, :-newest], before[:, :-newest])
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -185,6 +217,25 @@ def test_statistics_of_several_processes_are_those_of_the_whole(
         together = Answered(5, sums)
         again.append(columns.back_through_norm(slopes[rank], own[rank], whole, weight, bias, together=together)[0])
     torch.testing.assert_close(torch.cat(again), moved)
+
+
+def test_slopes_through_a_norm_are_those_of_all_processes(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given what each process has summed up; and its own sums stay what they were."""
+    maps, _, _, slope = draw((5, 6, 4, 40))
+    norm = columns.statistics(columns.rows_of(maps), None, None)
+    normal = columns.maps_of(columns.scale(columns.rows_of(maps), norm.factor, norm.shift), (5, 6, 4))
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    own, slopes = ([columns.rows_of(part) for part in torch.split(every, part_sizes(5))] for every in (normal, slope))
+    sums = [torch.stack([(own[rank] * slopes[rank]).sum(0), slopes[rank].sum(0)]) for rank in range(2)]
+    whole = columns.back_through_normalised(columns.rows_of(slope), columns.rows_of(normal), norm, sums[0] + sums[1])
+    found = []
+    for rank in range(2):
+        monkeypatch.setenv("RANK", str(rank))
+        part = sums[rank].clone()
+        found.append(columns.back_through_normalised(slopes[rank], own[rank], norm, part, Answered(5, sums)))
+        assert torch.equal(part, sums[rank])
+    torch.testing.assert_close(torch.cat(found), whole)
 
 
 def _gradient(leaf: Tensor) -> Tensor:

@@ -100,6 +100,16 @@ def scale(matrix: Tensor, factor: Tensor, shift: Tensor, *, relu: bool = False, 
     return out.copy_(torch.relu(moved) if relu else moved)
 
 
+def normalise_and_scale(matrix: Tensor, newest: Tensor, norm: Norm, factor: Tensor, shift: Tensor) -> Tensor:
+    """relu(matrix * factor + shift) of a (P, C) matrix whose last N columns are written first: `newest`, normalised."""
+    if (kernels := kernels_for(matrix)) is not None:
+        out = torch.empty(matrix.shape, dtype=matrix.dtype, device=matrix.device)
+        kernels.normalise_and_scale(matrix, newest, norm, factor, shift, out)
+        return out
+    scale(newest, norm.factor, norm.shift, out=matrix[:, -newest.shape[1] :])
+    return scale(matrix, factor, shift, relu=True)
+
+
 def scale_and_average(matrix: Tensor, factor: Tensor, shift: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """relu(matrix * factor + shift), averaged over squares of 2 x 2 pixels; an odd last line is left out.
 
@@ -141,19 +151,22 @@ def back_through_scale(
 
 
 def back_through_product(
-    gradient: Tensor, weight: Tensor, matrix: Tensor, factor: Tensor, shift: Tensor, into: Tensor
+    gradient: Tensor, weight: Tensor, matrix: Tensor, factor: Tensor, shift: Tensor, into: Tensor, added: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Gradients of factor and shift through relu(matrix * factor + shift) @ weight.t(), given a (P, O) gradient of it.
 
-    The (P, C) gradient of `matrix` is added to what is in `into`. The weight is (O, C); its own gradient is a product
-    of two large matrices, and nothing that can be done better here.
+    The (P, C) gradient of `matrix` is added to what is in `into`, and to (2, C) `added` its sums over rows that
+    `back_through_normalised` asks for. The weight is (O, C); its own gradient is a product of two large matrices, and
+    nothing that can be done better here.
     """
     kernels = kernels_for(matrix)
     # Matrix units multiply numbers of 16 bits; others are left to a library's product.
     if kernels is not None and gradient.dtype in (torch.bfloat16, torch.float16):
-        found = kernels.back_through_product(gradient, weight, matrix, factor, shift, into)
+        found = kernels.back_through_product(gradient, weight, matrix, factor, shift, into, added)
         return cast(tuple[Tensor, Tensor], found)
-    return back_through_scale(gradient @ weight, matrix, factor, shift, into, add=True)
+    found = back_through_scale(gradient @ weight, matrix, factor, shift, into, add=True)
+    added += torch.stack(found) * factor
+    return found
 
 
 def back_through_norm(
@@ -163,27 +176,48 @@ def back_through_norm(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     *,
-    normalised: bool = False,
     together: Together | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(P, C) gradient of what went into a batch norm, and those of its weight and bias in this process.
 
     Args:
         gradient: (P, C) of what followed it.
-        matrix: (P, C) that was normalised or, if `normalised`, what became of it.
+        matrix: (P, C) that was normalised.
         weight: With `bias`, a ReLU followed as well; without, the norm had neither.
     """
     if (kernels := kernels_for(matrix)) is not None:
-        found = kernels.back_through_norm(gradient, matrix, norm, weight, bias, normalised, together)
+        found = kernels.back_through_norm(gradient, matrix, norm, weight, bias, together)
         return cast(tuple[Tensor, Tensor, Tensor], found)
     mean, _, inverse = norm.table[:3]
-    normal = matrix if normalised else (matrix - mean) * inverse
+    normal = (matrix - mean) * inverse
     passed = gradient if weight is None or bias is None else gradient * (normal * weight + bias > 0)
     sums = torch.stack([(passed * normal).sum(dim=0), passed.sum(dim=0)])
     means = (sums if together is None else together.total(sums.clone())) / norm.count
     steepness = inverse if weight is None else inverse * weight
     moved = steepness * (passed - means[1] - normal * means[0])
     return moved.to(matrix.dtype), sums[0], sums[1]
+
+
+def back_through_normalised(
+    gradient: Tensor, matrix: Tensor, norm: Norm, sums: Tensor, together: Together | None = None
+) -> Tensor:
+    """(P, C) gradient of what went into a batch norm without weight and bias, given what came out of it.
+
+    No pass over memory is needed to know how much of the gradient the statistics take. Where whoever read a column only
+    scaled it, by a factor f, and shifted it, the gradient is a sum of f times their masked slopes, and what is asked
+    for is the same sum over f times their gradients of factor and of shift.
+
+    Args:
+        gradient: (P, C) of what came out.
+        matrix: (P, C) that came out.
+        sums: (2, C) over this process's rows, of the gradient times the matrix and of the gradient.
+    """
+    if together is not None:
+        sums = together.total(sums.clone(memory_format=torch.contiguous_format))
+    if (kernels := kernels_for(matrix)) is not None:
+        return cast(Tensor, kernels.back_through_normalised(gradient, matrix, norm, sums))
+    means = sums / norm.count
+    return (norm.table[2] * (gradient - means[1] - matrix * means[0])).to(matrix.dtype)
 
 
 def scale_and_take_largest(

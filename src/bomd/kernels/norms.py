@@ -6,7 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from bomd.kernels.tiles import added_up, is_last, leave_sums, places, tile_of
+from bomd.kernels.tiles import added_up, leave, leave_sums, places, tile_of
 
 
 @triton.jit
@@ -22,6 +22,28 @@ def scale(
     if RELU:
         value = tl.maximum(value, 0.0)
     tl.store(out + places(row, column, out_stride), value.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def normalise_and_scale(
+    matrix, newest, out, norm_factor, norm_shift, factor, shift, rows, columns, earlier, stride, newest_stride,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    row, column, inside = tile_of(rows, columns, ROWS, WIDTH)
+    here, new = column < columns, column >= earlier
+    place = matrix + places(row, column, stride)
+    value = tl.load(place, mask=inside & ~new[None, :], other=0.0)
+    if tl.max(column, 0) >= earlier:
+        fresh = inside & new[None, :]
+        a = tl.load(norm_factor + column - earlier, mask=here & new, other=0.0)
+        b = tl.load(norm_shift + column - earlier, mask=here & new, other=0.0)
+        raw = tl.load(newest + places(row, column - earlier, newest_stride), mask=fresh, other=0.0).to(tl.float32)
+        normal = (raw * a[None, :] + b[None, :]).to(matrix.dtype.element_ty)
+        tl.store(place, normal, mask=fresh)
+        value = tl.where(new[None, :], normal, value)
+    a, b = tl.load(factor + column, mask=here, other=0.0), tl.load(shift + column, mask=here, other=0.0)
+    value = tl.maximum(value.to(tl.float32) * a[None, :] + b[None, :], 0.0)
+    tl.store(out + places(row, column, columns), value.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -42,9 +64,7 @@ def moments(
         value = tl.where(inside, value - centre[None, :], 0.0)
         total += value
         squares += value * value
-    tl.store(partial + share * columns + column, tl.sum(total, 0), mask=here)
-    tl.store(partial + (programs + share) * columns + column, tl.sum(squares, 0), mask=here)
-    if is_last(counters + block, programs):
+    if leave(tl.sum(total, 0), tl.sum(squares, 0), partial, counters, share, block, column, columns, programs):
         moved, spread = added_up(partial, column, columns, programs, ROWS, WIDTH)
         moved = moved / rows
         variance = tl.maximum(spread / rows - moved * moved, 0.0)
@@ -128,8 +148,7 @@ def back_through_scale(
 @triton.jit
 def norm_sums(
     gradient, matrix, mean, inverse, weight, bias, partial, counters, sums, rows, columns, g_stride, stride, programs,
-    copies, MASKED: tl.constexpr, NORMALISED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
-    STAGES: tl.constexpr,
+    copies, MASKED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     share, block = tl.program_id(0), tl.program_id(1)
     column = block * WIDTH + tl.arange(0, WIDTH)
@@ -141,8 +160,7 @@ def norm_sums(
         row = tile * ROWS + tl.arange(0, ROWS)
         inside = (row < rows)[:, None] & here[None, :]
         value = tl.load(matrix + places(row, column, stride), mask=inside, other=0.0).to(tl.float32)
-        if not NORMALISED:
-            value = (value - centre[None, :]) * spread[None, :]
+        value = (value - centre[None, :]) * spread[None, :]
         slope = tl.load(gradient + places(row, column, g_stride), mask=inside, other=0.0).to(tl.float32)
         if MASKED:
             slope = tl.where(value * a[None, :] + b[None, :] > 0, slope, 0.0)
@@ -156,14 +174,14 @@ def norm_sums(
 
 @triton.jit
 def back_through_norm(
-    gradient, matrix, out, mean, inverse, weight, bias, sums, part, rows, columns, g_stride, stride,
+    gradient, matrix, out, mean, inverse, weight, bias, sums, part, rows, columns, g_stride, stride, sums_stride,
     MASKED: tl.constexpr, NORMALISED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     row, column, inside = tile_of(rows, columns, ROWS, WIDTH)
     here = column < columns
     centre, spread = tl.load(mean + column, mask=here, other=0.0), tl.load(inverse + column, mask=here, other=0.0)
     first = tl.load(sums + column, mask=here, other=0.0) * part
-    second = tl.load(sums + columns + column, mask=here, other=0.0) * part
+    second = tl.load(sums + sums_stride + column, mask=here, other=0.0) * part
     value = tl.load(matrix + places(row, column, stride), mask=inside, other=0.0).to(tl.float32)
     if not NORMALISED:
         value = (value - centre[None, :]) * spread[None, :]

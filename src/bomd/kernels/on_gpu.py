@@ -50,6 +50,15 @@ def scale(matrix: Tensor, factor: Tensor, shift: Tensor, relu: bool, out: Tensor
     )
 
 
+def normalise_and_scale(matrix: Tensor, newest: Tensor, norm, factor: Tensor, shift: Tensor, out: Tensor) -> None:
+    rows, columns = matrix.shape
+    grid, width = _tiles(rows, columns, ROWS)
+    norms.normalise_and_scale[grid](
+        matrix, newest, out, norm.factor, norm.shift, factor, shift, rows, columns, columns - newest.shape[1],
+        matrix.stride(0), newest.stride(0), ROWS, width, num_warps=4,
+    )  # fmt: skip
+
+
 def scale_and_average(matrix: Tensor, factor: Tensor, shift: Tensor, shape: tuple[int, int, int]) -> Tensor:
     batch, height, width = shape
     rows, columns = batch * (height // 2) * (width // 2), matrix.shape[1]
@@ -74,22 +83,22 @@ def back_through_scale(gradient, matrix, factor, shift, into, add, averaged) -> 
     return sums[0], sums[1]
 
 
-def back_through_product(gradient, weight, matrix, factor, shift, into) -> tuple[Tensor, Tensor]:
+def back_through_product(gradient, weight, matrix, factor, shift, into, added) -> tuple[Tensor, Tensor]:
     (rows, columns), inner = matrix.shape, weight.shape[0]
     width = 64
     blocks = triton.cdiv(columns, width)
     programs = max(1, min(triton.cdiv(rows, MULTIPLIED["ROWS"]), MULTIPROCESSORS // blocks))
     partial = torch.empty((2, programs, columns), device=matrix.device)
     sums = torch.empty((2, columns), device=matrix.device)
-    strides = (gradient.stride(0), matrix.stride(0), into.stride(0))
+    strides = (gradient.stride(0), matrix.stride(0), into.stride(0), added.stride(0))
     products.back_through_product[(blocks * programs,)](
-        gradient, weight, matrix, into, factor, shift, partial, _counter(matrix), sums, rows, columns, *strides,
+        gradient, weight, matrix, into, factor, shift, partial, _counter(matrix), sums, added, rows, columns, *strides,
         programs, inner, WIDTH=width, **MULTIPLIED,
     )  # fmt: skip
     return sums[0], sums[1]
 
 
-def back_through_norm(gradient, matrix, norm, weight, bias, normalised, together) -> tuple[Tensor, Tensor, Tensor]:
+def back_through_norm(gradient, matrix, norm, weight, bias, together) -> tuple[Tensor, Tensor, Tensor]:
     rows, columns = matrix.shape
     partial, grid, width = _partial(matrix)
     mean, inverse, masked = norm.table[0], norm.table[2], weight is not None
@@ -99,16 +108,25 @@ def back_through_norm(gradient, matrix, norm, weight, bias, normalised, together
     sums = torch.empty((copies, 2, columns), device=matrix.device)
     norms.norm_sums[grid](
         gradient, matrix, mean, inverse, *given, partial, _counter(matrix), sums, rows, columns, *strides, grid[0],
-        copies, masked, normalised, WIDTH=width, **SUMMED,
+        copies, masked, WIDTH=width, **SUMMED,
     )  # fmt: skip
     everywhere = sums[0] if together is None else together.total(sums[1])
+    return _slopes(gradient, matrix, norm, given, everywhere, masked, False), sums[0, 0], sums[0, 1]
+
+
+def back_through_normalised(gradient: Tensor, matrix: Tensor, norm, sums: Tensor) -> Tensor:
+    return _slopes(gradient, matrix, norm, (norm.table[0], norm.table[0]), sums, False, True)
+
+
+def _slopes(gradient, matrix, norm, given, sums, masked: bool, normalised: bool) -> Tensor:
+    rows, columns = matrix.shape
     out = torch.empty((rows, columns), dtype=matrix.dtype, device=matrix.device)
     grid, width = _tiles(rows, columns, ROWS)
     norms.back_through_norm[grid](
-        gradient, matrix, out, mean, inverse, *given, everywhere, 1 / norm.count, rows, columns, *strides,
-        masked, normalised, ROWS, width, num_warps=4,
+        gradient, matrix, out, norm.table[0], norm.table[2], *given, sums, 1 / norm.count, rows, columns,
+        gradient.stride(0), matrix.stride(0), sums.stride(0), masked, normalised, ROWS, width, num_warps=4,
     )  # fmt: skip
-    return out, sums[0, 0], sums[0, 1]
+    return out
 
 
 def scale_and_take_largest(matrix, factor, shift, shape) -> tuple[Tensor, Tensor]:

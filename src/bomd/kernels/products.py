@@ -6,13 +6,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from bomd.kernels.tiles import leave_sums, places
+from bomd.kernels.tiles import added_up, leave, places
 
 
 @triton.jit
 def back_through_product(
-    gradient, weight, matrix, into, factor, shift, partial, counters, sums, rows, columns, g_stride, stride,
-    into_stride, programs,
+    gradient, weight, matrix, into, factor, shift, partial, counters, sums, added, rows, columns, g_stride, stride,
+    into_stride, added_stride, programs,
     INNER: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """A program keeps its columns' weights and goes through rows; those that share rows run side by side.
@@ -38,7 +38,11 @@ def back_through_product(
         factors += slope * value
         shifts += slope
         tl.store(place, (before + slope * a[None, :]).to(into.dtype.element_ty), mask=inside)
-    leave_sums(
-        tl.sum(factors, 0), tl.sum(shifts, 0), partial, counters, sums, share, block, column, columns, programs, 1,
-        ROWS, WIDTH,
-    )  # fmt: skip
+    if leave(tl.sum(factors, 0), tl.sum(shifts, 0), partial, counters, share, block, column, columns, programs):
+        first, second = added_up(partial, column, columns, programs, ROWS, WIDTH)
+        tl.store(sums + column, first, mask=here)
+        tl.store(sums + columns + column, second, mask=here)
+        # What was added to a column of `into` was the masked slope times the column's factor, and so are its sums.
+        place = added + column
+        tl.store(place, tl.load(place, mask=here, other=0.0) + first * a, mask=here)
+        tl.store(place + added_stride, tl.load(place + added_stride, mask=here, other=0.0) + second * a, mask=here)

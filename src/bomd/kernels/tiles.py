@@ -50,15 +50,22 @@ def added_up(partial, column, columns, programs, ROWS: tl.constexpr, WIDTH: tl.c
 
 
 @triton.jit
+def leave(first, second, partial, counters, share, block, column, columns, programs):
+    """This program's share of two sums of each column; whether it is the last, for which `added_up` has all of it."""
+    here = column < columns
+    tl.store(partial + share * columns + column, first, mask=here)
+    tl.store(partial + (programs + share) * columns + column, second, mask=here)
+    return is_last(counters + block, programs)
+
+
+@triton.jit
 def leave_sums(
     first, second, partial, counters, sums, share, block, column, columns, programs, copies,
     ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Two sums of each column: this program's share of them, and if it is the last, all of it into (copies, 2, C)."""
     here = column < columns
-    tl.store(partial + share * columns + column, first, mask=here)
-    tl.store(partial + (programs + share) * columns + column, second, mask=here)
-    if is_last(counters + block, programs):
+    if leave(first, second, partial, counters, share, block, column, columns, programs):
         first, second = added_up(partial, column, columns, programs, ROWS, WIDTH)
         for copy in range(copies):
             tl.store(sums + 2 * copy * columns + column, first, mask=here)

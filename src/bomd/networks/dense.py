@@ -176,38 +176,33 @@ class _Block(torch.autograd.Function):
         table = torch.empty((5, width), device=maps.device, dtype=scale.dtype)  # as `columns.Norm` has it
         narrow_tables: list[Tensor] = []
         saved: list[Tensor] = []
-        count = 0
+        newest, seen = columns.rows_of(maps.to(kind)), inputs  # the last of so many columns, still to be normalised
 
-        def normalise(matrix: Tensor, start: int) -> None:
-            nonlocal count
-            part = slice(start, start + matrix.shape[1])
-            norm = columns.statistics(matrix, None, None, together, out=table[:, part])
-            columns.scale(matrix, norm.factor, norm.shift, out=buffer[:, part])
-            count = norm.count
+        def of_newest() -> columns.Norm:
+            return columns.statistics(newest, None, None, together, out=table[:, seen - newest.shape[1] : seen])
 
-        normalise(columns.rows_of(maps.to(kind)), 0)
         converted = _grouped(_converted([weight for layer in layers for weight in (layer[2], layer[5])], kind), 2)
-        for place, ((scale1, shift1, _, scale2, shift2, _), (first, second)) in enumerate(
-            zip(layers, converted, strict=True)
-        ):
-            seen, first_kind = inputs + GROWTH * place, first.flatten(1)
-            read = columns.scale(buffer[:, :seen], scale1, shift1, relu=True)
+        for (scale1, shift1, _, scale2, shift2, _), (first, second) in zip(layers, converted, strict=True):
+            first_kind = first.flatten(1)
+            read = columns.normalise_and_scale(buffer[:, :seen], newest, of_newest(), scale1, shift1)
             narrow = read @ first_kind.t()
             norm = columns.statistics(narrow, scale2, shift2, together)
             active = columns.scale(narrow, norm.factor, norm.shift, relu=True)
             grown = F.conv2d(columns.maps_of(active, shape), second, padding=1)
-            normalise(columns.rows_of(grown), seen)
+            newest, seen = columns.rows_of(grown), seen + GROWTH
             narrow_tables.append(norm.table)
             saved += [read, narrow, active, norm.table, first_kind, second]
+        norm = of_newest()
+        columns.scale(newest, norm.factor, norm.shift, out=buffer[:, -newest.shape[1] :])
         if average:
             output = columns.scale_and_average(buffer, scale, shift, shape)
             out_shape = (shape[0], shape[1] // 2, shape[2] // 2)
         else:
             output, out_shape = columns.scale(buffer, scale, shift, relu=True), shape
         ctx.save_for_backward(buffer, table, scale, shift, *weights, *saved)
-        ctx.shape, ctx.count, ctx.together, ctx.average, ctx.layers = shape, count, together, average, len(layers)
+        ctx.shape, ctx.count, ctx.together, ctx.average, ctx.layers = shape, norm.count, together, average, len(layers)
         ctx.mark_non_differentiable(table, *narrow_tables)
-        return (columns.maps_of(output, out_shape), count, table, *narrow_tables)
+        return (columns.maps_of(output, out_shape), norm.count, table, *narrow_tables)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
@@ -220,14 +215,13 @@ class _Block(torch.autograd.Function):
             columns.rows_of(gradient.to(kind)), buffer, scale, shift, slopes,
             add=False, averaged=ctx.shape if ctx.average else None,
         )  # fmt: skip
+        sums = torch.stack(last) * scale  # over all rows, of slopes times buffer and of slopes; added up as these are
 
         def back_to_maps(start: int, end: int) -> Tensor:
             """The gradient of what was normalised into these columns."""
             part = slice(start, end)
             norm = columns.Norm(table[:, part], count)
-            moved, _, _ = columns.back_through_norm(
-                slopes[:, part], buffer[:, part], norm, normalised=True, together=together
-            )
+            moved = columns.back_through_normalised(slopes[:, part], buffer[:, part], norm, sums[:, part], together)
             return columns.maps_of(moved, ctx.shape)
 
         beside, gradients = Beside(buffer.device), list[Tensor]()
@@ -244,7 +238,7 @@ class _Block(torch.autograd.Function):
             )
             d_first = beside.do(_slopes_of_product, d_narrow, read)
             d_scale1, d_shift1 = columns.back_through_product(
-                d_narrow, first, buffer[:, :seen], scale1, shift1, slopes[:, :seen]
+                d_narrow, first, buffer[:, :seen], scale1, shift1, slopes[:, :seen], sums[:, :seen]
             )
             gradients[:0] = [d_scale1, d_shift1, d_first, d_scale2, d_shift2, d_second]
         gradients[2::3] = beside.do(_converted, gradients[2::3], scale.dtype)

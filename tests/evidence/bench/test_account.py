@@ -67,10 +67,12 @@ def passed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     watch("statistics", lambda matrix, *_, **__: matrix.numel())
     watch("scale", lambda matrix, *_, **__: 2 * matrix.numel())
+    watch("normalise_and_scale", lambda matrix, newest, *_: 2 * matrix.numel() + newest.numel())
     watch("scale_and_average", lambda matrix, *_: matrix.numel() * 5 // 4)
     watch("back_through_scale", back_through_scale)
     watch("back_through_product", back_through_product)
     watch("back_through_norm", lambda gradient, *_, **__: 5 * gradient.numel())  # sums read both; slopes, and written
+    watch("back_through_normalised", lambda gradient, *_: 3 * gradient.numel())
     return counted
 
 
@@ -87,8 +89,10 @@ def test_a_block_passes_what_the_account_says(passed: Counter[str]) -> None:
         expected[one.by] += rows * sum(getattr(one, kind) * width for kind, width in kinds.items())
     given, whole = rows * COLUMNS, rows * (COLUMNS + 2 * GROWN)
     expected["statistics"] += given
-    expected["scale"] += 2 * given
-    expected["back_through_norm"] += 5 * given
+    # Every layer normalises what is newest, the input or the maps of the layer before; the last layer's are left over.
+    expected["normalise_and_scale"] += given - rows * GROWN
+    expected["scale"] += 2 * rows * GROWN
+    expected["back_through_normalised"] += 3 * given
     expected["scale_and_average"] = whole * 5 // 4
     expected["back_through_scale"] += whole // 4 + 2 * whole
     assert passed == expected
