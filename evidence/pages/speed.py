@@ -25,6 +25,7 @@ How fast it is, against what, and how near to what the machine can do at all. Th
 ```
 make bench                                                # the CPU's table
 python -m evidence.bench gpu --results results/speed.csv  # the GPU's
+python -m evidence.bench.against CHECKOUT                 # training there against an earlier version of it
 python scripts/check_gpu.py                               # that the fast ways train as the plain one does
 ```
 

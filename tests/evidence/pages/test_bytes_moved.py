@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from evidence.bench import against
 from evidence.bench.gpu import training_bytes
 from evidence.pages import bytes_moved, speed
 
@@ -20,8 +21,11 @@ def test_shares_follow_from_rate_and_bandwidth() -> None:
         "training at 512 px, batch 64": best / 2,
         "bfloat16 matrix product": 800.0,
     }
-    rows = [{"device": "a GPU", "item": item, "ours": str(value)} for item, value in measured.items()]
-    rows.append({"device": "CPU", "item": "memory bandwidth", "ours": "1"})
+    on_gpu = {"device": "a GPU", "date": "2026-11-02"}
+    rows = [{**on_gpu, "item": item, "ours": str(value)} for item, value in measured.items()]
+    rows.append({"device": "CPU", "date": "2026-11-04", "item": "memory bandwidth", "ours": "1"})
+    compared = {**on_gpu, "item": against.item(512, 64), "ours": str(best / 4)}
+    rows.append({**compared, "date": "2026-11-01"})
     profile = [{"kind": "scale_and_average", "milliseconds": "0.25"}, {"kind": "other", "milliseconds": "2"}]
     profile += [{"kind": "take_largest", "milliseconds": "1.25"}, {"kind": "convolutions", "milliseconds": "0.5"}]
     text = " ".join(bytes_moved.section(rows, profile).split())
@@ -36,3 +40,5 @@ def test_shares_follow_from_rate_and_bandwidth() -> None:
     # 1.25 less 1.375 passes x 64 images x 64 x 256² numbers x 2 bytes / 4000 GB/s
     assert "Farthest from their bytes are take largest, by 1.1 ms" in text
     assert "60% of the floor would be 42.1 ms, 8.4 ms less than now" in text
+    newer = " ".join(bytes_moved.section([*rows[:-1], {**compared, "date": "2026-11-03"}], profile).split())
+    assert "its floor is 25% of that" in newer
