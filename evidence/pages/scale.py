@@ -111,13 +111,13 @@ def read() -> list[Row]:
 def page(rows: Sequence[Row]) -> str:
     """The whole page."""
     parts = [OPENING, SLOPES]
-    for device in dict.fromkeys(row["device"] for row in rows):
-        own = [row for row in rows if row["device"] == device]
+    for device, size in dict.fromkeys((row["device"], row["size"]) for row in rows):
+        own = [row for row in rows if (row["device"], row["size"]) == (device, size)]
         counts = sorted({int(row["images"]) for row in own})
         name = "a CPU" if device == "cpu" else f"{device} and a CPU"
-        span = f"{counts[0]:,}" + (f" to {counts[-1]:,}" if len(counts) > 1 else "")
-        about = f"{span} phantoms at {own[0]['size']} px, {own[0]['cores']} cores, seed {own[0]['seed']}."
-        parts.append(f"### On {name}\n\n{about}")
+        span = f"{counts[0]:,} {'and' if len(counts) == 2 else 'to'} {counts[-1]:,}" if counts[1:] else f"{counts[0]:,}"
+        about = f"{span} phantoms at {size} px, {own[0]['cores']} cores, seed {own[0]['seed']}."
+        parts.append(f"### {counts[-1]:,} on {name}\n\n{about}")
         if device != "cpu":
             parts.append(times([row for row in own if int(row["images"]) == counts[-1]]))
         if len(counts) > 1:

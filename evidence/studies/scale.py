@@ -2,6 +2,7 @@
 
     python -m evidence.studies.scale                            # 4,000 to 64,000 phantoms at 32 px on a CPU
     python -m evidence.studies.scale --gpu --work /tmp/scale    # 250,000 to 15,625 at 64 px, with a GPU and all cores
+    python -m evidence.studies.scale --images 4000 1000000 --size 24 --borrow ...   # a million, but for train
 
     draw      phantoms into shards, by as many processes as there are cores, and joined: once, for the largest set
     files     the first of them as image files, with labels of which one in twenty is wrong, and features
@@ -11,8 +12,10 @@
     audit     the labels by the features, from a file that stays on disk
 
 What is done is kept in --work: the same command goes on after an interruption, `--steps` does some of them, and
-`--seconds` says when no further one may begin. `results/scale.csv` is written after every step. Rows of a GPU that are
-there already stay, unless they are measured again.
+`--seconds` says when no further one may begin. `results/scale.csv` is written after every step. Rows that are there
+already stay, but for those of a CPU and the same size of images, whose times are ratios within one run, and those of a
+GPU that are measured again. The search of *train* grows with the square of the images, which is too much for two cores
+and a million: with `--borrow` only the fewest images are trained on, and all are predicted by that classifier.
 
 Peaks are of memory that the system cannot drop, of all processes of a step together; pixels that are mapped from disk
 are not among it. That of the GPU is what PyTorch had allocated at most. On a CPU, which is shared with others, time is
@@ -85,6 +88,7 @@ class Place:
     Attributes:
         drawn: Where phantoms are, the first of which are these.
         largest: How many these are.
+        trained: Where the run is whose classifier predicts.
     """
 
     root: Path
@@ -92,6 +96,7 @@ class Place:
     size: int
     drawn: Path
     largest: int
+    trained: Path
 
     @property
     def set(self) -> Path:
@@ -111,7 +116,7 @@ class Place:
             "files": [[]],
             "pack": [_shards(packed), [[*packed, "--join"]]],
             "train": [[["run", str(self.root / "scale.toml"), "--runs", str(self.root / "runs")]]],
-            "predict": [[["predict", str(self.root / "runs" / "scale"), *predicted]]],
+            "predict": [[["predict", str(self.trained / "runs" / "scale"), *predicted]]],
             "audit": [[["audit", *given, *judged]]],
         }
 
@@ -249,20 +254,25 @@ def _gpu_name() -> str:
 
 
 def measure_all(
-    work: Path, counts: Sequence[int], size: int, steps: Sequence[str], *, until: float = math.inf
+    work: Path, counts: Sequence[int], size: int, steps: Sequence[str], *, until: float = math.inf, borrow: bool = False
 ) -> Iterator[Line]:
     """What all steps of all counts took, or take now if they are not done yet.
 
     Args:
         until: When no further step begins, by `time.perf_counter`.
+        borrow: Train on the fewest images alone, and predict all others by that classifier.
     """
+    counts = sorted(counts) if borrow else counts
     there = [int(folder.name.removeprefix(DRAWN)) for folder in work.glob(f"{DRAWN}*")]
     largest = max([*counts, *there])
     drawn = work / f"{DRAWN}{largest}"
     for count in counts:
-        place = Place(work / str(count), count, size, drawn, largest)
+        root = work / str(count)
+        place = Place(root, count, size, drawn, largest, work / str(counts[0]) if borrow else root)
         place.root.mkdir(parents=True, exist_ok=True)
         for step in STEPS:
+            if step == "train" and place.trained != place.root:
+                continue
             kept = (drawn if step == "draw" else place.root) / f"{step}.json"
             if not kept.exists():
                 if step not in steps:
@@ -308,7 +318,7 @@ def to_rows(lines: Sequence[Line], device: str) -> list[Line]:
 
 
 def record(rows: Sequence[Line], table: Path) -> None:
-    """Put rows down in place of all of a CPU, or of the same ones of the same GPU."""
+    """Put rows down in place of all of a CPU with images of that size, or of the same ones of the same GPU."""
     kept: list[Line] = []
     if table.exists():
         measured = {_same(row) for row in rows}
@@ -319,14 +329,17 @@ def record(rows: Sequence[Line], table: Path) -> None:
     writer.writeheader()
     every = [*kept, *rows]
     writer.writerows(
-        sorted(every, key=lambda row: (row["device"] != "cpu", int(row["images"]), STEPS.index(row["step"])))
+        sorted(
+            every,
+            key=lambda row: (row["device"] != "cpu", -int(row["size"]), int(row["images"]), STEPS.index(row["step"])),
+        )
     )
     write_text(table, stream.getvalue())
 
 
 def _same(row: Line) -> tuple[str, ...]:
     """What rows have in common that cannot stand side by side: ratios on a CPU hold for one run alone."""
-    named = ("device",) if row["device"] == "cpu" else ("device", "size", "images", "step")
+    named = ("device", "size") if row["device"] == "cpu" else ("device", "size", "images", "step")
     return tuple(str(row[name]) for name in named)
 
 
@@ -336,6 +349,7 @@ def main(given: Sequence[str] | None = None, say: Callable[[str], None] = print)
     parser.add_argument("--images", type=int, nargs="+", help="how many, instead of those above")
     parser.add_argument("--size", type=int, help="side in pixels, a multiple of 8")
     parser.add_argument("--steps", default=",".join(STEPS), help="do these, separated by commas")
+    parser.add_argument("--borrow", action="store_true", help="train on the fewest images alone")
     parser.add_argument("--work", type=Path, help="keep everything here; by default in a folder that is removed")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no step after so many")
     parser.add_argument("--out", type=Path, default=TABLE)
@@ -348,7 +362,8 @@ def main(given: Sequence[str] | None = None, say: Callable[[str], None] = print)
         import_module(module)
     lines: list[Line] = []
     with tempfile.TemporaryDirectory(prefix="bomd-scale-") as folder:
-        for line in measure_all(chosen.work or Path(folder), counts, size, chosen.steps.split(","), until=until):
+        work, steps = chosen.work or Path(folder), chosen.steps.split(",")
+        for line in measure_all(work, counts, size, steps, until=until, borrow=chosen.borrow):
             lines.append(line)
             say(", ".join(f"{name} {value}" for name, value in line.items()))
             record(to_rows(lines, device), chosen.out)

@@ -60,3 +60,12 @@ def test_a_step_that_was_interrupted_counts_for_no_slope() -> None:
     text = scale.page(rows)
     assert "train went on after an interruption" in text
     assert "| train | 1.00 | 2.00 x |" in text
+
+
+def test_images_of_another_size_have_a_table_of_their_own() -> None:
+    rows = [a_row(1000, 4.0), a_row(2000, 8.0), a_row(1000, 1.0, size="24"), a_row(4000, 16.0, size="24")]
+    text = scale.page(rows)
+    assert "1,000 and 2,000 phantoms at 64 px" in text
+    assert "1,000 and 4,000 phantoms at 24 px" in text
+    assert "| train | 1.00 | 2.00 x |" in text
+    assert "| train | 2.00 | 4.00 x |" in text

@@ -45,6 +45,19 @@ def test_training_reads_the_shards_that_were_packed(tmp_path: Path, monkeypatch:
     assert not json.loads(kept.read_text())["resumed"]
 
 
+def test_a_classifier_of_the_fewest_images_predicts_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = []
+
+    def measured(place: scale.Place, step: str) -> scale.Line:
+        done.append((place.images, step, place.steps()[step][0][0][1] if step == "predict" else ""))
+        return {"seconds": 1.0}
+
+    monkeypatch.setattr(scale, "measure", measured)
+    list(scale.measure_all(tmp_path, [90, 30], 16, ["train", "predict"], borrow=True))
+    run = str(tmp_path / "30" / "runs" / "scale")
+    assert done == [(30, "train", ""), (30, "predict", run), (90, "predict", run)]  # it has to be there first
+
+
 def a_row(device: str, images: int, step: str, seconds: float) -> scale.Line:
     line = {"images": images, "size": 64, "step": step, "seconds": seconds, "processor_seconds": seconds}
     line |= {"peak_mb": 300, "peak_gpu_mb": 20, "parts": {"learn descriptors": 3.5, "Nearest images": 1.0}}
@@ -56,15 +69,17 @@ def test_rows_of_a_gpu_stay_and_those_of_a_cpu_are_of_one_run(tmp_path: Path) ->
     scale.record([a_row("a GPU", 1000, "train", 9.0), a_row("a GPU", 1000, "audit", 5.0)], table)
     scale.record([a_row("cpu", 500, "pack", 1.0), a_row("cpu", 1000, "pack", 2.0)], table)
     scale.record([a_row("a GPU", 2000, "train", 17.0), a_row("a GPU", 1000, "train", 8.0)], table)
+    scale.record([a_row("cpu", 9000, "pack", 3.0) | {"size": 24}], table)
     scale.record([a_row("cpu", 4000, "pack", 1.0)], table)
     found = [(row["device"], row["images"], row["step"], row["seconds"]) for row in read(table)]
     assert found == [
         ("cpu", "4000", "pack", ""),
+        ("cpu", "9000", "pack", ""),  # smaller images
         ("a GPU", "1000", "train", "8.0"),
         ("a GPU", "1000", "audit", "5.0"),
         ("a GPU", "2000", "train", "17.0"),
     ]
-    assert read(table)[1]["parts"] == "learn descriptors 3.5; Nearest images 1.0"
+    assert read(table)[2]["parts"] == "learn descriptors 3.5; Nearest images 1.0"
 
 
 def test_parts_are_read_from_what_progress_leaves_behind() -> None:
