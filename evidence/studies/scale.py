@@ -2,7 +2,7 @@
 
     python -m evidence.studies.scale                            # 4,000 to 64,000 phantoms at 32 px on a CPU
     python -m evidence.studies.scale --gpu --work /tmp/scale    # 250,000 to 15,625 at 64 px, with a GPU and all cores
-    python -m evidence.studies.scale --images 4000 1000000 --size 24 --borrow ...   # a million, but for train
+    python -m evidence.studies.scale --images 4000 1000000 --size 40 --borrow ...   # a million, but for train
 
     draw      phantoms into shards, by as many processes as there are cores, and joined: once, for the largest set
     files     the first of them as image files, with labels of which one in twenty is wrong, and features
@@ -50,6 +50,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from bomd.audits.choose import SMALLEST
 from bomd.data.datasets import phantom
 from bomd.data.store import Store, open_store
 from bomd.files import mapped_array, write_json, write_pieces, write_text
@@ -357,6 +358,8 @@ def main(given: Sequence[str] | None = None, say: Callable[[str], None] = print)
     until = time.perf_counter() + chosen.seconds
     size = chosen.size or (64 if chosen.gpu else 32)
     counts = chosen.images or (GPU_COUNTS if chosen.gpu else COUNTS)
+    if size % SIDE or ("audit" in chosen.steps.split(",") and size < SMALLEST):
+        parser.error(f"--size {size}: not a multiple of {SIDE}, or below {SMALLEST}, which an audit needs")
     device = _gpu_name() if chosen.gpu else "cpu"
     for module in IMPORTED:  # once, and not by every process
         import_module(module)

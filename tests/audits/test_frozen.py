@@ -16,7 +16,7 @@ from bomd import runs
 from bomd.audits import frozen
 from bomd.audits.audit import audit
 from bomd.audits.found import Audit
-from bomd.audits.frozen import plan_frozen
+from bomd.audits.frozen import open_frozen
 from bomd.cli import main
 from bomd.experiments.packing import Source
 from bomd.files import read_json
@@ -75,6 +75,22 @@ def found(pictures: Path, others_models: dict[str, Path]) -> Audit:
     return audit(pictures / "labels.csv", pictures / "images", output=out, backbone=name)  # done: it is only read
 
 
+def test_only_an_audit_that_is_not_done_says_how_long_it_takes(
+    found: Audit, pictures: Path, others_models: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["audit", f"{pictures / 'labels.csv'}", "--images", f"{pictures / 'images'}", "--plan"]
+    given += ["--backbone", f"hf:{others_models['dinov2']}"]
+    assert bomd(*given, "-o", f"{found.directory}") == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "This audit is done already" in said
+    assert "stays as it is" not in said
+    assert bomd(*given, "-o", f"{pictures / 'new'}") == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{COUNT} images at 128 x 128 pixels" in said
+    assert "licence" in said
+    assert "done already" not in said
+
+
 def features_in(directory: Path) -> np.ndarray:
     (file,) = (directory / "runs" / "stages").glob("features-*/features.npy")
     return np.load(file)
@@ -126,11 +142,11 @@ def test_other_weights_are_another_request_and_the_same_ones_are_not_asked_again
 ) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(others_models["dinov2"], copy)
-    moved = plan_frozen(f"hf:{copy}", 1)
-    assert moved.fingerprint == plan_frozen(f"hf:{others_models['dinov2']}", 1).fingerprint
+    moved = open_frozen(f"hf:{copy}")
+    assert moved.fingerprint == open_frozen(f"hf:{others_models['dinov2']}").fingerprint
     described = json.loads((copy / "preprocessor_config.json").read_text())
     (copy / "preprocessor_config.json").write_text(json.dumps({**described, "image_mean": [0.9, 1.0, 1.0]}))
-    assert plan_frozen(f"hf:{copy}", 1).fingerprint != moved.fingerprint
+    assert open_frozen(f"hf:{copy}").fingerprint != moved.fingerprint
 
     stages, source = runs.Stages(found.directory / "runs" / "stages"), Source(found.record.given, found.store())
     monkeypatch.setattr(Network, "features", None)  # nothing may be computed
@@ -141,7 +157,7 @@ def test_an_interrupted_computation_continues(
     found: Audit, others_models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(frozen, "BATCH", 5)
-    judge = plan_frozen(f"hf:{others_models['dinov2']}", COUNT)
+    judge = open_frozen(f"hf:{others_models['dinov2']}")
     stages, source = runs.Stages(tmp_path), Source(found.record.given, found.store())
     before, whole = judge.network.shown, Network.features
 

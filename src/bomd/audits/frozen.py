@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bomd import progress, runs
+from bomd import runs
 from bomd.audits.choose import duration, show_time
 from bomd.config import DeviceSettings
 from bomd.data.batches import Images, normalise
@@ -55,6 +55,24 @@ class Frozen:
             found: Floats = read_array(path, mapped=True)
         return found
 
+    def explain(self, images: int) -> tuple[str, ...]:
+        """How long it will take for so many images, and what is to be known about it."""
+        where = "GPU" if self.fabric.device.type == "cuda" else "CPU"
+        plan = (
+            f"{images:,} images at {self.side} x {self.side} pixels through {self.backbone}, which stays as it is: "
+            f"about {show_time(images * self._seconds())} on this {where}, once. Linear heads on its "
+            f"{self.network.feature_size} features then judge the labels; no network is trained."
+        )
+        licence = "Its licence is its makers': see their model card before results are passed on."
+        return (plan, licence) if is_borrowed(self.backbone) else (plan,)
+
+    @torch.no_grad()
+    def _seconds(self) -> float:
+        """That one image takes, roughly: the faster of two passes."""
+        pixels = torch.full((TIMED, self.side, self.side), 128, device=self.fabric.device)
+        shown = normalise(pixels, self.network.channels)
+        return min(duration(lambda: self.network.features(shown).cpu()) for _ in range(2)) / TIMED
+
     def _look(self, images: torch.Tensor) -> torch.Tensor:
         values = self.network.features(images)
         if not torch.isfinite(values).all():
@@ -62,24 +80,15 @@ class Frozen:
         return values
 
 
-def plan_frozen(backbone: str, images: int, size: int | None = None) -> Frozen:
-    """Open the network and say how long it will take for so many images."""
+def open_frozen(backbone: str, size: int | None = None) -> Frozen:
+    """The network as it is, for images of `size` pixels, or of as many as it learnt from."""
     if backbone in BACKBONES and BACKBONES[backbone].load is None:
         raise InputError(f"--backbone {backbone}: nobody has trained it, so its features say nothing. Leave it out.")
     fabric = make_fabric(DeviceSettings())
     network = build(backbone, 1, weights="imagenet", seed=0, freeze=True).place(fabric).eval()
     trunk = network.trunk
     side = size or (max(trunk.sight.height, trunk.sight.width) if isinstance(trunk, BorrowedTrunk) else USUAL_SIDE)
-    found = Frozen(backbone, side, _fingerprint(network), network, fabric)
-    where = "GPU" if fabric.device.type == "cuda" else "CPU"
-    progress.say(
-        f"{images:,} images at {side} x {side} pixels through {backbone}, which stays as it is: about "
-        f"{show_time(images * _seconds(found))} on this {where}, once. Linear heads on its {network.feature_size} "
-        "features then judge the labels; no network is trained."
-    )
-    if is_borrowed(backbone):
-        progress.say("Its licence is its makers': see their model card before results are passed on.")
-    return found
+    return Frozen(backbone, side, _fingerprint(network), network, fabric)
 
 
 def _fingerprint(network: Network) -> str:
@@ -88,11 +97,3 @@ def _fingerprint(network: Network) -> str:
         digest.update(name.encode())
         digest.update(values.detach().cpu().contiguous().numpy().tobytes())
     return fingerprint(network.name.partition(":")[0], describe(network), digest.hexdigest())
-
-
-@torch.no_grad()
-def _seconds(frozen: Frozen) -> float:
-    """That one image takes, roughly: the faster of two passes."""
-    pixels = torch.full((TIMED, frozen.side, frozen.side), 128, device=frozen.fabric.device)
-    shown = normalise(pixels, frozen.network.channels)
-    return min(duration(lambda: frozen.network.features(shown).cpu()) for _ in range(2)) / TIMED

@@ -126,6 +126,8 @@ def plan(
     made = Plan(given, labels, place, request, choice, stand_in, measured, seed, side, mode, tuple(notes))
     if made.done:
         lines = (f"This audit is done already: its report is {place / PAGE}",)
+    elif stand_in is not None:
+        lines = stand_in.explain(len(labels))
     for line in (*lines, *(f"Note: {note}" for note in notes)):
         progress.say(line)
     return made

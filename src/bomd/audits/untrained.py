@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bomd import progress, runs
 from bomd.audits.arrays import Rows, read_features, read_probabilities
-from bomd.audits.frozen import plan_frozen
+from bomd.audits.frozen import open_frozen
 from bomd.audits.given import Given
 from bomd.clean.calibrate import LEAST, logistic
 from bomd.clean.graph import nearest_images
@@ -48,6 +48,7 @@ class StandIn:
     key: str
     side: int = PICTURES  # pixels along a side of the images that the values want
     fit: FitSettings = field(default_factory=FitSettings)  # names the network, where there is one
+    explain: Callable[[int], tuple[str, ...]] = lambda images: ()  # what to know first of judging so many images
 
     def config(self, name: str, train: dict[str, Any], images: int, seed: int) -> Config:
         """The experiment, as `Choice.config` has it."""
@@ -66,9 +67,9 @@ def find_stand_in(
     if at_most_one(features, probabilities, backbone) is None:
         return None
     if backbone is not None:
-        frozen = plan_frozen(backbone, len(labels), size)
-        side = size or max(frozen.side, PICTURES)
-        return StandIn("frozen", frozen.features, frozen.fingerprint, side, FitSettings(backbone=backbone))
+        frozen = open_frozen(backbone, size)
+        side, fit = size or max(frozen.side, PICTURES), FitSettings(backbone=backbone)
+        return StandIn("frozen", frozen.features, frozen.fingerprint, side, fit, frozen.explain)
     where = (given.labels.ids, given.rows, len(given.records.rows))
     if features is not None:
         rows = read_features(Path(features), *where)

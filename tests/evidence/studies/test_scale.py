@@ -23,7 +23,7 @@ def test_training_reads_the_shards_that_were_packed(tmp_path: Path, monkeypatch:
     """Both counts use one drawing; done steps are not done again; no step begins when the time is up."""
     monkeypatch.setattr(scale, "cores", lambda: 2)
     table, work = tmp_path / "scale.csv", tmp_path / "work"
-    given = ["--images", "12", "8", "--size", "16", "--work", str(work), "--out", str(table)]
+    given = ["--images", "12", "8", "--size", "32", "--work", str(work), "--out", str(table)]
     scale.main([*given, "--steps", "draw,files,pack"], say=lambda _: None)
     assert [(row["step"], row["images"]) for row in read(table)] == [
         ("files", "8"), ("pack", "8"), ("draw", "12"), ("files", "12"), ("pack", "12"),
@@ -32,7 +32,7 @@ def test_training_reads_the_shards_that_were_packed(tmp_path: Path, monkeypatch:
     assert len(open_store(packed)) == 8
     assert len(list(packed.glob("shard-*"))) == 2
     monkeypatch.chdir(tmp_path)
-    again = ["prepare", "folder", "--root", str(work / "8" / "set"), "--size", "16", "-o", str(work / "8/runs/stages")]
+    again = ["prepare", "folder", "--root", str(work / "8" / "set"), "--size", "32", "-o", str(work / "8/runs/stages")]
     with pytest.raises(SystemExit, match="0"):
         bomd(again)
     assert [packed] == list((work / "8" / "runs" / "stages").glob("images-*")), "a run would pack the images again"
@@ -43,6 +43,16 @@ def test_training_reads_the_shards_that_were_packed(tmp_path: Path, monkeypatch:
     assert kept.stat().st_mtime_ns == written
     assert not (work / "12" / "train.json").exists()
     assert not json.loads(kept.read_text())["resumed"]
+
+
+@pytest.mark.parametrize("size", ["24", "36"])
+def test_a_size_that_the_last_step_would_refuse_is_refused_first(
+    size: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        scale.main(["--images", "8", "--size", size, "--work", str(tmp_path / "work")])
+    assert "a multiple of 8, or below 32" in capsys.readouterr().err
+    assert not (tmp_path / "work").exists()
 
 
 def test_a_classifier_of_the_fewest_images_predicts_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
