@@ -9,6 +9,7 @@ import csv
 import math
 from collections.abc import Sequence
 
+from bomd.audits.untrained import LOOKED_AT
 from bomd.files import write_text
 from evidence import DOCS, RESULTS
 from evidence.studies.scale import STEPS
@@ -20,7 +21,7 @@ DESCRIBED = (3, 384)  # descriptors of an image and numbers in each, as `bomd` h
 
 Row = dict[str, str]
 
-OPENING = """# A million images
+OPENING = f"""# A million images
 
 Nothing here needs another way of working: `bomd run`, `bomd predict` and `bomd audit` read a set of any size in the
 same way. What changes is that packing is worth sharing among processes, and that some files are better not read whole.
@@ -64,6 +65,7 @@ Every run that opens a packed set compares all checksums once, which reads all i
 | descriptors of `bomd` | written to disk batch by batch, so that an interruption costs ten seconds at most, then mapped; scores and the search read them in blocks. `bomd.stored = "float16"` halves the file. |
 | `bomd audit --features FILE.npy` | mapped; the heads are fitted on 50,000 images at most and score the rest in blocks. A `.npz` is read whole. |
 | `bomd audit --backbone` | features are written in the same way, and then mapped |
+| nearest images of such an audit | those of the first {LOOKED_AT:,} images in the order of review, among all: for every image it would be the square of their number, and nobody looks at so many |
 | `bomd predict -o FILE.csv` | every line is written when its image is predicted; JSON and tables are put together in memory. Until all is written, 64 images at a time are kept in `FILE.csv.part`, so that an interruption costs no more than these. |
 | `labels_clean.csv` | line by line |
 

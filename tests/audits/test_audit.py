@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from bomd.audits import untrained
 from bomd.audits.arrays import read_rates
 from bomd.audits.audit import audit
 from bomd.audits.columns import names
@@ -21,6 +22,7 @@ from bomd.audits.plan import complete, plan
 from bomd.cli import main
 from bomd.data.cells import harmless, original
 from bomd.errors import InputError
+from bomd.review.evidence import open_evidence
 from bomd.runs import Run
 from bomd.tables import NO_FINDING, LabelTable
 
@@ -123,6 +125,30 @@ class TestFeatures:
         row = read_csv(found.directory / "labels_clean.csv")[3]
         assert len(row["neighbours"].split("|")) == 10
         assert set(row["neighbours"].split("|")) <= set(found.record.given.ids)
+
+    def test_of_many_images_only_the_first_to_look_at_have_neighbours(
+        self,
+        found: Audit,
+        planted: tuple[Path, np.ndarray, np.ndarray],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Those that they have among more are the same, and nothing else of the audit changes."""
+        monkeypatch.setattr(untrained, "LOOKED_AT", 5)
+        root, out = planted[0], tmp_path / "out"
+        some = audit(
+            root / "labels.csv", root / "images", output=out, features=root / "features.npy", per_image="multi"
+        )
+        near, all_near, first = some.record.neighbours, found.record.neighbours, found.opinion.rank <= 5
+        assert near is not None
+        assert all_near is not None
+        np.testing.assert_array_equal(near, np.where(first[:, None], all_near, -1))
+        np.testing.assert_array_equal(some.opinion.rank, found.opinion.rank)
+        cells = {row["id"]: row["neighbours"] for row in read_csv(out / "labels_clean.csv")}
+        assert sum(map(bool, cells.values())) == 5
+        evidence = open_evidence(some.run.directory)
+        assert len(evidence.rows) == 12
+        assert [len(evidence.neighbours(row)) > 0 for row in evidence.rows] == first[evidence.rows].tolist()
 
     def test_the_run_can_be_reported_and_reviewed(self, found: Audit) -> None:
         assert Run(found.run.directory).result()["flagged"] == {"images": 12, "of": 120}

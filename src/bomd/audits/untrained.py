@@ -19,6 +19,7 @@ from bomd.audits.given import Given
 from bomd.clean.calibrate import LEAST, logistic
 from bomd.clean.graph import nearest_images
 from bomd.clean.heads import FOLDS, Features, blocks, cross_fit_heads
+from bomd.clean.neighbours import nothing
 from bomd.clean.opinion import form_opinion
 from bomd.clean.rates import known_rates
 from bomd.config import Config, FitSettings
@@ -34,6 +35,7 @@ from bomd.tables import Floats, LabelTable, rows_of
 
 Kind = Literal["features", "probabilities", "frozen"]  # where a run says how it was made, instead of a method
 NEIGHBOURS = 10  # images with the nearest features, to be looked at
+LOOKED_AT = 50_000  # images, the first in the order of review, that others are looked for: of all it would be a square
 PICTURES = 128  # pixels of the images that are packed to be looked at
 
 Values = Callable[[Source, runs.Stages], Features]  # (n, D) features or (n, C) probabilities of packed images
@@ -103,19 +105,22 @@ def run_untrained(config: Config, labels: LabelTable, values: Values, root: Path
     stages = runs.Stages(root / "stages")
     source = pack_images(labels, DATASETS["folder"], config, stages, torch.device("cpu"))
     given, own = source.labels, values(source, stages)
+    judged = (config.train, config.seed, given.ids)
     if config.method != "probabilities":
-        with stages.enter("judged", config.train, config.seed, given.ids, by=(__name__,)) as stage:
-            scores, neighbours = judge_by_features(own, given, config.seed, stage)
+        with stages.enter("judged", *judged, by=(__name__,)) as stage:
+            scores = judge_by_features(own, given, config.seed, stage)
         which = f"frozen features of {config.fit.backbone}" if config.method == "frozen" else "features that were given"
         note = f"Logistic heads on the {which}, fitted on {FOLDS - 1} of {FOLDS} parts of the patients"
         note += ", judge the labels of the part left out."
     else:
         clipped = np.clip(own[:].astype(np.float64), LEAST, 1 - LEAST)
         scores = (np.log(clipped) if given.exclusive else logistic(clipped)).astype(np.float32)
-        neighbours = None
         note = "Probabilities that were given judge the labels, as if their model never saw them."
     opinion, posterior, _ = form_opinion(scores, given, known=known_rates(config.rates, given.classes))
-    targets, flags = given.replace(posterior.truth), as_flags(opinion)
+    targets, flags, neighbours = given.replace(posterior.truth), as_flags(opinion), None
+    if config.method != "probabilities":
+        with stages.enter("nearest", *judged, opinion.rank, by=(__name__,)) as stage:
+            neighbours = nearest_to_look_at(own, opinion.rank, stage)
     record = LabelRecord(given, targets, opinion, flags=flags, neighbours=neighbours, scores=scores)
     notes = [note, *opinion.reasons, *skipped_images({"train": source})]
     facts = {"notes": notes, "seconds": round(time.time() - started, 1), "images_presented": 0}
@@ -123,24 +128,30 @@ def run_untrained(config: Config, labels: LabelTable, values: Values, root: Path
     return this
 
 
-def judge_by_features(
-    features: Features, given: LabelTable, seed: int, stage: runs.Stage
-) -> tuple[Floats, NDArray[np.int64]]:
-    """(N, C) scores by heads that never saw the patient, and (N, K) the nearest images to look at.
+def judge_by_features(features: Features, given: LabelTable, seed: int, stage: runs.Stage) -> Floats:
+    """(N, C) scores by heads that never saw the patient; the stage keeps them."""
+    path = stage.directory / "scores.npy"
+    if not stage.finished:
+        write_array(path, cross_fit_heads(features, given.values, given.groups, seed=seed, exclusive=given.exclusive))
+        stage.finish(images=len(given))
+    return read_array(path)
 
-    The stage keeps both, so that neither is computed again after an interruption.
+
+def nearest_to_look_at(features: Features, rank: NDArray[np.int64], stage: runs.Stage) -> NDArray[np.int64]:
+    """(N, K) the nearest images of those that people look at first, by their rank; -1 for the others.
+
+    The stage keeps them.
     """
-    scores, nearest, unit = (stage.directory / name for name in ("scores.npy", "nearest.npz", "unit.npy"))
-    if not scores.exists():
-        found = cross_fit_heads(features, given.values, given.groups, seed=seed, exclusive=given.exclusive)
-        write_array(scores, found)
-    if not nearest.exists():
+    path, unit = stage.directory / "nearest.npz", stage.directory / "unit.npy"
+    if not stage.finished:
         with mapped_array(unit, (len(features), 1, features.shape[1])) as values:
             for rows in blocks(len(features), features):
                 lengths = np.linalg.norm(features[rows], axis=1, keepdims=True)
                 values[rows, 0] = features[rows] / np.where(lengths > 0, lengths, np.float32(1))
-        count = min(NEIGHBOURS, len(given) - 1)
-        write_arrays(nearest, {"rows": nearest_images(read_array(unit, mapped=True), count).indices})
+        first = np.flatnonzero(rank <= LOOKED_AT)
+        found = nothing(len(features), min(NEIGHBOURS, len(features) - 1))
+        found.put(first, nearest_images(read_array(unit, mapped=True), found.indices.shape[1], rows=first))
+        write_arrays(path, {"rows": found.indices})
         unit.unlink()
-        stage.finish(images=len(given))
-    return read_array(scores), read_arrays(nearest)["rows"]
+        stage.finish(images=len(first))
+    return read_arrays(path)["rows"]
