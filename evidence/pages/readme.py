@@ -30,7 +30,7 @@ from bomd.reports.opening import examples
 from bomd.reports.outcome import found_of
 from bomd.reports.sheet import markdown_table, rows_to_csv
 from evidence import DOCS, RESULTS, ROOT
-from evidence.pages import pretraining, pretraining_numbers, successor
+from evidence.pages import pretraining, pretraining_numbers, scale, successor
 from evidence.records import records_of
 
 FIRST = 200  # images that somebody looks at
@@ -62,6 +62,7 @@ def write_numbers() -> None:
     replace_between("demo-results", ending())
     replace_between("proof", proof())
     replace_between("start", start())
+    replace_between("large", large())
 
 
 def demo_record() -> dict[str, Any]:
@@ -154,6 +155,15 @@ def start() -> str:
     count = f"{found.higher} of {found.settings} settings, {found.average:+.3f} AUC on average"
     count += f" (at least {found.seeds[0]} seeds each)"
     text = f"- {where}: higher on held-out NIH patients in {count}; a minute on a GPU, no download."
+    return textwrap.fill(text, 118, subsequent_indent="  ", break_on_hyphens=False) + "\n"
+
+
+def large() -> str:
+    """The largest set that was audited on a CPU, in one item of a list."""
+    audits = [row for row in scale.read() if (row["device"], row["step"]) == ("cpu", "audit")]
+    most = max(audits, key=lambda row: int(row["images"]))
+    text = f"- [Large sets](docs/large-sets.md): labels of {int(most['images']):,} images judged by their features on "
+    text += f"{most['cores']} cores, within {float(most['peak_mb']) / 1024:.1f} GB of memory."
     return textwrap.fill(text, 118, subsequent_indent="  ", break_on_hyphens=False) + "\n"
 
 

@@ -97,8 +97,7 @@ On paper; what was run is in the tables above. `N` images of side `s`, `C` class
 | describe, predict | `N / (3600 · rate)` | images a second in inference, likewise |
 | search | `suspects · N · M² · D · 2 / (3600 · rate)` | operations a second; descriptors that do not fit on the GPU are streamed past it |
 
-What is not known: no run of a million has been made. [Speed](speed.md) has what a search in a file of float16 takes, and
-how many neighbours the rounding changes."""
+{known} [Speed](speed.md) has what a search in a file of float16 takes, and how many neighbours the rounding changes."""
 
 
 def main() -> None:
@@ -124,7 +123,16 @@ def page(rows: Sequence[Row]) -> str:
             parts.append(times([row for row in own if int(row["images"]) == counts[-1]]))
         if len(counts) > 1:
             parts.append(slopes(own))
-    return "\n\n".join([*parts, PLAN.format(million=MILLION, bytes=_bytes())]) + "\n"
+    return "\n\n".join([*parts, PLAN.format(million=MILLION, bytes=_bytes(), known=known(rows))]) + "\n"
+
+
+def known(rows: Sequence[Row]) -> str:
+    """Which steps have been run with a million images, and which have not."""
+    done = {row["step"] for row in rows if int(row["images"]) >= MILLION}
+    if not done:
+        return "What is not known: no run of a million has been made."
+    listed, missing = (", ".join(step for step in STEPS if (step in done) == there) for there in (True, False))
+    return f"Run with a million images: {listed}." + (f" Not run with so many: {missing}." if missing else "")
 
 
 def slopes(rows: Sequence[Row]) -> str:

@@ -78,6 +78,7 @@ def test_readme_shows_the_recorded_demo() -> None:
     assert readme.ending() in text
     assert readme.proof() in text
     assert readme.start() in text
+    assert readme.large() in text
 
 
 def test_the_demo_ships_with_what_was_recorded_of_it() -> None:

@@ -69,3 +69,9 @@ def test_images_of_another_size_have_a_table_of_their_own() -> None:
     assert "1,000 and 4,000 phantoms at 24 px" in text
     assert "| train | 1.00 | 2.00 x |" in text
     assert "| train | 2.00 | 4.00 x |" in text
+
+
+def test_what_was_run_with_a_million_is_told_from_what_was_not() -> None:
+    assert "no run of a million has been made" in scale.page([a_row(250_000, 4.0)])
+    text = scale.page([a_row(1_000_000, 4.0, step="predict"), a_row(1_000_000, 4.0, step="draw"), a_row(9, 4.0)])
+    assert "Run with a million images: draw, predict. Not run with so many: files, pack, train, audit." in text

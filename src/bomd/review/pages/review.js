@@ -305,7 +305,7 @@ function showNeighbours() {
     button.addEventListener("click", () => guarded(() => compare(other), true));
     return line;
   });
-  if (!lines.length) lines.push(make("li", "hint", "This run has no neighbours."));
+  if (!lines.length) lines.push(make("li", "hint", "None are known for this image."));
   place("neighbours").replaceChildren(...lines);
 }
 
