@@ -27,6 +27,7 @@ from bomd.files import (
     replacing,
     write_arrays,
     write_json,
+    write_pieces,
     write_text,
 )
 
@@ -71,18 +72,27 @@ def test_full_disk_is_one_line_and_nothing_half_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def write_by_pieces(path: Path, text: str) -> None:
+    write_pieces(path, (text[start : start + 100] for start in range(0, len(text), 100)))
+
+
+@pytest.mark.parametrize("write", [write_text, write_by_pieces])
 @pytest.mark.parametrize(("ending", "opening"), [(".xz", lzma.open), (".gz", gzip.open)])
 def test_text_is_compressed_as_its_name_says_and_the_same_text_gives_the_same_file(
-    tmp_path: Path, ending: str, opening: Callable[..., IO[bytes]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    ending: str,
+    opening: Callable[..., IO[bytes]],
+    write: Callable[[Path, str], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text, path = "ü\r\n" + "words " * 1000, tmp_path / f"a.jsonl{ending}"
-    write_text(path, text)
+    write(path, text)
     first = path.read_bytes()
     assert len(first) < len(text) / 10
     assert opening(path).read() == text.encode()
     assert read_text(path) == text
     monkeypatch.setattr("time.time", lambda: 2e9)
-    write_text(path, text)
+    write(path, text)
     assert path.read_bytes() == first
     for damaged in (first[:-20], b"no archive", first[:30] + bytes(20) + first[50:], b"\xff\xfe"):
         path.write_bytes(damaged)

@@ -68,6 +68,7 @@ Every run that opens a packed set compares all checksums once, which reads all i
 | nearest images of such an audit | those of the first {LOOKED_AT:,} images in the order of review, among all: for every image it would be the square of their number, and nobody looks at so many |
 | `bomd predict -o FILE.csv` | every line is written when its image is predicted; JSON and tables are put together in memory. Until all is written, 64 images at a time are kept in `FILE.csv.part`, so that an interruption costs no more than these. |
 | `labels_clean.csv` | line by line |
+| `bomd convert` | to Label Studio, CVAT, FiftyOne and image folders image by image; other tables, and whatever is read, are put together in memory |
 
 In memory are the labels, what is thought of each of them, and the names of the images, whatever the size of these. Tests
 let packing, reading and the heads run under a limit of memory that the data exceed; the search has a limit of its own."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import hashlib
+import io
 import json
 import lzma
 import os
@@ -12,11 +13,11 @@ import shutil
 import stat
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from filelock import FileLock
@@ -276,9 +277,18 @@ def mapped_array(path: Path, shape: tuple[int, ...], dtype: str = "float32") -> 
 
 
 def write_pieces(path: Path, pieces: Iterable[str]) -> None:
-    """Write text that is never whole in memory."""
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
-        stream.writelines(pieces)
+    """Write text that is never whole in memory, compressed as by `write_text`."""
+    with replacing(path) as temporary, temporary.open("wb") as file, _text_into(file, path.suffix) as text:
+        text.writelines(pieces)
+
+
+def _text_into(file: BinaryIO, suffix: str) -> io.TextIOWrapper:
+    """A stream of text whose closing ends what is compressed; of a compressed one the file stays open."""
+    packs: dict[str, Callable[..., Any]] = {
+        ".gz": partial(gzip.GzipFile, "", "wb", fileobj=file, mtime=0),
+        ".xz": partial(lzma.LZMAFile, file, "wb", preset=9),
+    }
+    return io.TextIOWrapper(packs[suffix]() if suffix in packs else file, encoding="utf-8", newline="")
 
 
 def status(path: str) -> os.stat_result | None:

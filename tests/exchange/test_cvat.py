@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from xml.etree.ElementTree import fromstring, indent, tostring
 
 import numpy as np
 import pytest
@@ -110,3 +111,13 @@ def test_mistakes(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.xml").write_text(text)
     with pytest.raises(InputError, match=message):
         exchange.read(tmp_path / "a.xml")
+
+
+def test_the_file_is_what_one_tree_would_be_written_as(judgement: Judgement, tmp_path: Path) -> None:
+    """Images are written one by one, and so as if they had all been there at once."""
+    path = tmp_path / "annotations.xml"
+    exchange.write(judgement, path)
+    whole = fromstring(path.read_text(encoding="utf-8"))
+    assert [image.get("id") for image in whole.iter("image")] == ["0", "1", "2", "3", "4"]
+    indent(whole)
+    assert tostring(whole, encoding="unicode") + "\n" == path.read_text(encoding="utf-8")

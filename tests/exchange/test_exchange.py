@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import ntpath
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path, PureWindowsPath
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from bomd.cli import main
 from bomd.errors import InputError
 from bomd.exchange import EXCHANGES, documents, table
 from bomd.exchange import judgement as judgement_of
-from bomd.exchange.judgement import Judgement, from_lists, names_below, soundness
+from bomd.exchange.judgement import Doubts, Judgement, from_lists, names_below, soundness
 from bomd.exchange.label_studio import file_of
 from bomd.experiments.records import LabelRecord
 from bomd.files import write_json
@@ -80,6 +81,31 @@ def test_there_and_back(judgement: Judgement, form: str, tmp_path: Path) -> None
     assert back.doubts.flagged.tolist() == doubts.flagged.tolist()
     assert same(back.doubts.expected, doubts.expected)
     assert same(back.doubts.wrong, doubts.wrong)
+
+
+@pytest.mark.parametrize("form", ["label-studio", "fiftyone", "cvat", "image-folder"])
+def test_what_is_written_is_never_whole_in_memory(form: str, tmp_path: Path) -> None:
+    """Of thousands of images Python's objects would take several times the file; of a million, all that there is."""
+    target, classes = tmp_path / FILES[form], tuple(f"finding {number}" for number in range(20))
+
+    def judged(count: int) -> Judgement:
+        names = np.asarray([f"{number}.png" for number in range(count)])
+        paths = np.asarray([str(tmp_path / name) for name in names])
+        given = LabelTable(names, classes, np.ones((count, 20)), paths=paths)
+        chances = np.full((count, 20), 0.25, np.float32)
+        return Judgement(given, given, Doubts(names, np.ones(count, bool), np.ones(count, np.float32), chances))
+
+    exchange.write(judged(10), target, form)  # imports
+    many = judged(3000)
+    tracemalloc.start()
+    try:
+        exchange.write(many, target, form)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    written = max(file.stat().st_size for file in (target.iterdir() if target.is_dir() else [target]))
+    assert written > 3e6
+    assert peak < written / 2
 
 
 @pytest.mark.parametrize("form", WHOLE)

@@ -8,7 +8,7 @@ needs are written beside it as `.labels.json`, to be pasted into the task's raw 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
@@ -30,7 +30,7 @@ def write(judgement: Judgement, path: Path, root: Path | None = None) -> None:
         root: The folder that was uploaded, from which CVAT names images; by default images go by their file names, or
             by id where they are not files.
     """
-    given, best = judgement.given, judgement.best
+    given = judgement.given
     if NOTE in given.classes:
         raise InputError(f"A class is called {NOTE!r}, as the tag for remarks is; rename it.")
     document = Element("annotations")
@@ -54,16 +54,21 @@ def write(judgement: Judgement, path: Path, root: Path | None = None) -> None:
         names = [Path(name).name for name in names]
         if len(set(names)) < len(names):
             raise InputError("Several images have the same file name: pass root, the folder that was uploaded to CVAT.")
+    write_xml(path, document, _images(judgement, names))
+    write_json(path.with_suffix(".labels.json"), specified)
+
+
+def _images(judgement: Judgement, names: Sequence[str]) -> Iterator[Element]:
+    best = judgement.best
     for row, (name, cells) in enumerate(zip(names, to_rows(judgement), strict=True)):
-        image = element(document, "image", id=str(row), name=name)
+        image = element(Element("annotations"), "image", id=str(row), name=name)
         for present in chosen(best, best.values[row]):
             element(image, "tag", label=present, source="auto")
         note = element(image, "tag", label=NOTE, source="auto")
         for key in (key for key in ATTRIBUTES if key in cells):
             text = cells[key] if isinstance(cells[key], str) else json.dumps(cells[key])
             element(note, "attribute", "" if cells[key] is None else text, name=key)
-    write_xml(path, document)
-    write_json(path.with_suffix(".labels.json"), specified)
+        yield image
 
 
 def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:

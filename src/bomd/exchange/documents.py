@@ -5,14 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 from xml.etree.ElementTree import Element, SubElement, TreeBuilder, indent, tostring
 from xml.parsers import expat
 
 from bomd.errors import InputError
-from bomd.files import reading, write_text
+from bomd.files import reading, write_pieces
 
 Kind = TypeVar("Kind")
 
@@ -112,10 +112,35 @@ def read_xml(path: Path) -> Element:
         raise InputError(f"{path} is not XML: {error}.") from error
 
 
-def write_xml(path: Path, root: Element) -> None:
-    """Write an element and all in it, whole; without a declaration, at which Label Studio's parser stumbles."""
+def write_items(path: Path, items: Iterable[Any], name: str | None = None) -> None:
+    """Write a JSON list, or an object with one list of this name, an item on each line as it comes."""
+    before, after = ("[", "]") if name is None else (f"{{{json.dumps(name)}: [", "]}")
+
+    def pieces() -> Iterator[str]:
+        yield before
+        for number, item in enumerate(items):
+            yield (",\n" if number else "\n") + json.dumps(item, ensure_ascii=False, allow_nan=False)
+        yield f"\n{after}\n"
+
+    write_pieces(path, pieces())
+
+
+def write_xml(path: Path, root: Element, following: Iterable[Element] = ()) -> None:
+    """Write an element and all in it, then further elements in it as they come.
+
+    It has no declaration, at which Label Studio's parser stumbles.
+    """
     indent(root)
-    write_text(path, tostring(root, encoding="unicode") + "\n")
+
+    def pieces() -> Iterator[str]:
+        opened, end = tostring(root, encoding="unicode"), f"\n</{root.tag}>"
+        yield opened.removesuffix(end)
+        for one in following:
+            indent(one, level=1)
+            yield "\n  " + tostring(one, encoding="unicode").rstrip()
+        yield f"{end}\n"
+
+    write_pieces(path, pieces())
 
 
 def element(parent: Element, tag: str, text: str | None = None, /, **attributes: str) -> Element:

@@ -29,7 +29,7 @@ import numpy as np
 
 from bomd import outside
 from bomd.errors import InputError
-from bomd.exchange.documents import checked, class_of, field, listed, read_json
+from bomd.exchange.documents import checked, class_of, field, listed, read_json, write_items
 from bomd.exchange.judgement import Judgement, columns_of, from_rows, number
 from bomd.files import write_json
 
@@ -49,8 +49,7 @@ def write(judgement: Judgement, path: Path) -> None:
         raise InputError("FiftyOne shows files, and these images have none.")
     fields = field_names(given.classes)
     places = [] if judgement.doubts is None else judgement.doubts.places.tolist()
-    samples = [_sample(judgement, row, fields, places) for row in range(len(judgement))]
-    write_json(path / SAMPLES, {"samples": samples})
+    write_items(path / SAMPLES, (_sample(judgement, row, fields, places) for row in range(len(judgement))), "samples")
     info = {"classes": list(given.classes), "fields": fields}
     write_json(path / "metadata.json", {"media_type": "image", "info": info})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,15 +141,16 @@ def amounts(values: Sequence[Any], most: float = 1) -> Floats:
     return np.asarray([np.nan if value is None else value for value in values], dtype=np.float32)
 
 
-def to_rows(judgement: Judgement) -> list[dict[str, Any]]:
+def to_rows(judgement: Judgement) -> Iterator[dict[str, Any]]:
     """One object per image, the shape that tasks, tags, samples and lines of other tools have in common.
+
+    They come one by one: those of a million images would take many times the memory of their labels.
 
     id, patient              text
     given, proposed          the value of every class by its name, null where unknown
     flag, expected, wrong    as `Doubts` has them; like all others, only if the judgement does
     """
     given, proposed, doubts = judgement.given, judgement.proposed, judgement.doubts
-    rows = []
     for row, name in enumerate(given.ids.tolist()):
         cells: dict[str, Any] = {"id": name}
         if given.patients is not None:
@@ -160,8 +161,7 @@ def to_rows(judgement: Judgement) -> list[dict[str, Any]]:
         if doubts is not None:
             cells |= {"flag": bool(doubts.flagged[row]), "expected": number(doubts.expected[row])}
             cells["wrong"] = _by_name(doubts.wrong[row], given.classes)
-        rows.append(cells)
-    return rows
+        yield cells
 
 
 def from_rows(

@@ -18,9 +18,8 @@ import numpy as np
 
 from bomd.audits.columns import chosen
 from bomd.errors import InputError
-from bomd.exchange.documents import checked, element, field, listed, read_json, write_xml
+from bomd.exchange.documents import checked, element, field, listed, read_json, write_items, write_xml
 from bomd.exchange.judgement import Judgement, from_rows, image_names, parts_of, soundness, to_rows
-from bomd.files import write_json
 from bomd.tables import LabelTable
 
 LOCAL = "/data/local-files/?d="  # how Label Studio addresses files below its document root
@@ -45,8 +44,8 @@ def write(judgement: Judgement, path: Path, root: Path | None = None, address: s
         element(choices, "Choice", value=name)
     places = image_names(given, root, "from where images are served; pass another root")
     whole = zip(to_rows(judgement), places, strict=True)
-    tasks = [_task(judgement, row, cells, address + quote(place)) for row, (cells, place) in enumerate(whole)]
-    write_json(path, tasks)
+    tasks = (_task(judgement, row, cells, address + quote(place)) for row, (cells, place) in enumerate(whole))
+    write_items(path, tasks)
     write_xml(path.with_suffix(".xml"), set_up)
 
 

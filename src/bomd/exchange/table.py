@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +28,7 @@ from bomd.data.label_files import read_table
 from bomd.errors import InputError
 from bomd.exchange.documents import listed, read_bytes, short
 from bomd.exchange.judgement import Doubts, Judgement
-from bomd.files import replacing, unpacked, write_text
+from bomd.files import replacing, unpacked, write_pieces
 from bomd.review.export import label_cells
 from bomd.tables import Floats, LabelTable, Text
 from bomd.typed import nearest
@@ -64,8 +65,8 @@ def save(frame: pd.DataFrame, path: Path, *, for_spreadsheets: bool = True) -> N
         text = text.assign(**{str(name): [harmless(str(cell)) for cell in text[name]] for name in words})
         text.columns = pd.Index([harmless(str(name)) for name in text.columns])
     separator = "\t" if unpacked(path).suffix.lower() == ".tsv" else ","
-    records = [list(text.columns), *text.itertuples(index=False, name=None)]
-    write_text(path, "".join(f"{csv_line(record, separator)}\n" for record in records))
+    records = chain([list(text.columns)], text.itertuples(index=False, name=None))
+    write_pieces(path, (f"{csv_line(record, separator)}\n" for record in records))
 
 
 def read(path: Path, images: Path | None = None, classes: Sequence[str] | None = None) -> Judgement:
