@@ -130,11 +130,12 @@ def write_xml(path: Path, root: Element, following: Iterable[Element] = ()) -> N
 
     It has no declaration, at which Label Studio's parser stumbles.
     """
+    assert len(root), "an element with nothing in it has no end that others could be put before"
     indent(root)
 
     def pieces() -> Iterator[str]:
-        opened, end = tostring(root, encoding="unicode"), f"\n</{root.tag}>"
-        yield opened.removesuffix(end)
+        end = f"\n</{root.tag}>"
+        yield tostring(root, encoding="unicode").removesuffix(end)
         for one in following:
             indent(one, level=1)
             yield "\n  " + tostring(one, encoding="unicode").rstrip()
