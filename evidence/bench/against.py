@@ -88,7 +88,7 @@ def rates(checkout: Path, cases: Sequence[Case]) -> list[list[float]]:
     """Images a second of each case, both times, by the sources in this folder."""
     work = json.dumps([[case.backbone, case.size, case.batch, case.steps] for case in cases])
     sources = str(checkout / "src")
-    path = os.pathsep.join([sources, os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join(filter(None, [sources, os.environ.get("PYTHONPATH")]))  # "" would be the present folder
     done = subprocess.run(
         [sys.executable, "-P", "-c", TRAINING, work, sources],
         stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}, check=False,

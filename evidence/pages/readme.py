@@ -163,7 +163,7 @@ def large() -> str:
     audits = [row for row in scale.read() if (row["device"], row["step"]) == ("cpu", "audit")]
     most = max(audits, key=lambda row: int(row["images"]))
     text = f"- [Large sets](docs/large-sets.md): labels of {int(most['images']):,} images judged by their features on "
-    text += f"{most['cores']} cores, within {float(most['peak_mb']) / 1024:.1f} GB of memory."
+    text += f"{most['cores']} cores, within {float(most['peak_mb']):,.0f} MB of memory."
     return textwrap.fill(text, 118, subsequent_indent="  ", break_on_hyphens=False) + "\n"
 
 
