@@ -10,10 +10,12 @@ import io
 import json
 import os
 import re
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from bomd.files import fingerprint, read_arrays, read_json, replacing, write_arrays, write_json
@@ -106,7 +108,7 @@ def put_into_bag(work: Path, bag: Path) -> str | None:
     _round_moments(state["optimiser"], torch.bfloat16)
     stream = io.BytesIO()
     torch.save({"stage": chosen.parent.name, "state": state}, stream)
-    content = stream.getvalue()
+    content = _deflate(stream.getvalue())
     for number, start in enumerate(range(0, len(content), PIECE)):
         with replacing(bag / f"network.{number}") as temporary:
             temporary.write_bytes(content[start : start + PIECE])
@@ -118,7 +120,8 @@ def take_from_bag(bag: Path, work: Path) -> str | None:
     pieces = sorted(bag.glob("network.*"), key=lambda file: int(file.suffix[1:]))
     if not pieces:
         return None
-    found = torch.load(io.BytesIO(b"".join(piece.read_bytes() for piece in pieces)), weights_only=True)
+    content = _inflate(b"".join(piece.read_bytes() for piece in pieces))
+    found = torch.load(io.BytesIO(content), weights_only=True)
     stage, state = str(found["stage"]), found["state"]
     if not re.fullmatch(r"[a-z-]+-[0-9a-f]+", stage):
         raise SystemExit(f"{bag} names no stage, but {stage!r}.")
@@ -128,6 +131,21 @@ def take_from_bag(bag: Path, work: Path) -> str | None:
         with replacing(path) as temporary:
             torch.save(state, temporary)
     return stage
+
+
+def _deflate(content: bytes) -> bytes:
+    """Fewer bytes that say the same: all first bytes of four, then all second ones, since exponents resemble exponents.
+
+    Of a DenseNet-121 and its moments a quarter is saved, and its new labels fit in beside it.
+    """
+    padded = content + bytes(-len(content) % 4)
+    turned = np.frombuffer(padded, dtype=np.uint8).reshape(-1, 4).T
+    return len(content).to_bytes(8, "little") + zlib.compress(turned.tobytes(), 1)
+
+
+def _inflate(deflated: bytes) -> bytes:
+    turned = np.frombuffer(zlib.decompress(deflated[8:]), dtype=np.uint8).reshape(4, -1)
+    return turned.T.tobytes()[: int.from_bytes(deflated[:8], "little")]
 
 
 def _epochs(path: Path) -> list[Any]:

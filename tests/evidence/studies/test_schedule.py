@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,18 @@ def test_a_row_knows_of_earlier_sittings_how_many_ran_at_once(tmp_path: Path) ->
     assert bag.most_at_once(tmp_path, "one", 3) == 3
     assert bag.most_at_once(tmp_path, "one", 2) == 3
     assert bag.most_at_once(tmp_path, "another", 1) == 1
+
+
+@pytest.mark.parametrize("length", [0, 1, 3, 4, 5, 1002])
+def test_what_is_deflated_is_the_same_again(length: int) -> None:
+    content = bytes(number * 7 % 256 for number in range(length))
+    assert bag._inflate(bag._deflate(content)) == content
+
+
+def test_numbers_that_resemble_each_other_take_less() -> None:
+    weights = (0.05 * torch.randn(50_000, generator=torch.Generator().manual_seed(0))).numpy().tobytes()
+    assert len(bag._deflate(weights)) < 0.9 * len(weights)
+    assert len(bag._deflate(weights)) < len(zlib.compress(weights))
 
 
 def test_rows_that_two_processes_add_at_once_are_all_kept(tmp_path: Path) -> None:
