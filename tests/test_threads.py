@@ -77,13 +77,16 @@ def test_on_a_busy_machine_training_slows_in_proportion() -> None:
             assert min(train()[1] for _ in range(2)) < 10 * alone
 
 
-def test_other_programs_end_with_whoever_asked_for_them() -> None:
+@pytest.mark.parametrize("late", [0, 1])
+def test_other_programs_end_with_whoever_asked_for_them(late: int) -> None:
+    """Also one that begins to look when whoever asked is gone: it would keep a core, and its output, for ever."""
     script = (
-        "import os, signal, subprocess, sys; from evidence.bench import waiting\n"
-        "started = subprocess.Popen([sys.executable, '-c', waiting.OTHER]); print(started.pid, flush=True)\n"
+        "import os, signal; from evidence.bench import waiting\n"
+        f"waiting.OTHER = 'import time; time.sleep({late})\\n' + waiting.OTHER\n"
+        "print(waiting.other_program().pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     other = Path("/proc") / done.stdout.strip() / "cmdline"
     limit = time.monotonic() + 30
     while other.exists() and other.read_bytes() and time.monotonic() < limit:

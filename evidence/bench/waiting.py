@@ -19,8 +19,9 @@ from evidence.bench.table import Row
 
 ROUNDS = 5  # of which the middle one counts
 SLEEPING = {"GOMP_SPINCOUNT": "0"}
-# A program that wants a core for as long as whoever started it is there, also after kill -9.
-OTHER = "import os; asked = os.getppid()\nwhile os.getppid() == asked: pass"
+# A program that wants a core for as long as whoever started it is there, also after kill -9. It is told who that is: by
+# the time it can look, somebody else may have become its parent, and stay.
+OTHER = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass"
 TRAINING = """
 import json, sys, time
 from bomd import threads
@@ -103,10 +104,15 @@ def training(
 @contextmanager
 def busy(others: int) -> Iterator[None]:
     """Let so many other programs want a core each."""
-    started = [subprocess.Popen([sys.executable, "-c", OTHER]) for _ in range(others)]
+    started = [other_program() for _ in range(others)]
     try:
         yield
     finally:
         for process in started:
             process.kill()
             process.wait()
+
+
+def other_program() -> subprocess.Popen[bytes]:
+    """One that wants a core until it is killed or this process has ended."""
+    return subprocess.Popen([sys.executable, "-c", OTHER, str(os.getpid())])
