@@ -62,18 +62,22 @@ def _opening(kinds: Sequence[Kind]) -> str:
     return (
         "By `python -m evidence.studies.schedule`, which says where it is not the recipe of the paper "
         "([results/schedule.csv](../results/schedule.csv)). AUC is on right labels of new patients, of the same and of "
-        "another hospital." + ("" if whole else " At its full length the schedule is not run.")
+        "another hospital; of wrong labels, average precision at finding them among all labels that were learnt, where "
+        "it is recorded." + ("" if whole else " At its full length the schedule is not run.")
     )
 
 
 def _table(rows: Sequence[Row]) -> str:
-    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    found = any(row["wrong_labels_ap"] for row in rows)
+    titles = [*COLUMNS, "wrong labels, AP"] if found else COLUMNS
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for row in rows:
         stages = _seconds(row)
         gpu = f"{float(row['peak_gpu_mb']):,.0f} MB" if row["peak_gpu_mb"] else ""
         parts = ", ".join(f"{what}: {taken:,.1f}" for what, taken in stages.items())
         cells = [row["noise"], row["method"], f"{sum(stages.values()):,.1f}", parts if len(stages) > 1 else ""]
-        cells += [row["jobs"], f"{float(row['peak_mb']):,.0f} MB", gpu, row["auc_north"], row["auc_south"]]
+        cells += [row["jobs"], f"{float(row['peak_mb']):,.0f} MB", gpu]
+        cells += [row["auc_north"], row["auc_south"], *([row["wrong_labels_ap"]] if found else [])]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -86,6 +90,9 @@ def _remarks(kind: Kind, rows: Sequence[Row], timings: Sequence[Row]) -> Iterato
         )
     if compared := list(_compared(rows)):
         yield f"AUC compared with that of bce, at the same hospital and at another, one seed: {'; '.join(compared)}."
+    for row in rows:
+        if row["said"]:
+            yield f"What {row['method']} says of labels under {row['noise']}: *{row['said']}*"
     if _sample(kind):
         yield from _scaled(rows, timings)
         return

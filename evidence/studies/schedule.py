@@ -113,6 +113,7 @@ def row_of(task: Task, run: Run, length: float, seconds: float, jobs: int) -> di
         epoch = json.loads(line)
         stages[epoch["stage"]] = stages.get(epoch["stage"], 0.0) + epoch["seconds"]
     aucs = {f"auc_{name}": f"{test['mean_auc']:.4f}" for name, test in result["tests"].items()}
+    found = result["detection"]  # nothing where a method has no opinion about labels
     return {
         "device": environment["device"],
         "method": task.method,
@@ -129,6 +130,8 @@ def row_of(task: Task, run: Run, length: float, seconds: float, jobs: int) -> di
         "peak_mb": environment["peak_memory_mb"],
         "peak_gpu_mb": environment["peak_gpu_memory_mb"] or "",
         **aucs,
+        "wrong_labels_ap": f"{found['entry_ap']:.4f}" if found else "",
+        "said": " ".join(result["notes"]),
     }
 
 

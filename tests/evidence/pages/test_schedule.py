@@ -16,7 +16,7 @@ def a_row(method: str = "bce", noise: str = "symmetric", **changes: str) -> dict
     row = {"device": "a GPU", "method": method, "noise": noise, "images": "83672", "size": "224"}
     row |= {"backbone": "densenet121", "batch": "64", "length": "1", "date": "2026-11-17", "jobs": "1"}
     row |= {"seconds_training": "train classifier 700.0", "peak_mb": "6000.4", "peak_gpu_mb": "7000"}
-    return row | {"auc_north": "0.9000", "auc_south": "0.8000"} | changes
+    return row | {"auc_north": "0.9000", "auc_south": "0.8000", "wrong_labels_ap": "", "said": ""} | changes
 
 
 def a_sample(**changes: str) -> dict[str, str]:
@@ -72,6 +72,17 @@ def test_seconds_of_runs_that_shared_the_device_are_called_so() -> None:
     told = "| bomd-plus | 1,102.8 | train without fold 1 of 2: 1,034.2, train classifier: 68.6 | 3 | 6,000 MB |  | "
     assert told in text
     assert "Runs at once shared the device: their seconds are not those of a run alone" in text
+
+
+def test_what_a_method_found_and_says_of_labels_is_shown() -> None:
+    rows = [a_row(), a_row("bomd-plus", wrong_labels_ap="0.8663", said="Errors are many. Labels are learnt as given.")]
+    text = schedule.section(rows)
+    assert "| 0.9000 | 0.8000 | 0.8663 |" in text
+    told = "What bomd-plus says of labels under symmetric: *Errors are many. Labels are learnt as given.*"
+    assert told in " ".join(text.split())
+    assert "What bce says" not in text
+    assert "wrong labels, AP |" in text
+    assert "wrong labels, AP |" not in schedule.section(rows[:1])
 
 
 def test_a_sample_is_scaled_to_all_images_and_epochs() -> None:

@@ -76,6 +76,8 @@ def test_on_another_machine_it_goes_on_from_the_bag(
     (tmp_path / "schedule.csv").write_text(before.decode().replace(row["device"], "another device"))
     assert sit(tmp_path, "--methods", method)[1][-1] == f"{method}-symmetric is done."
     assert 0 <= float(row["auc_north"]) <= 1
+    assert 0 < float(row["wrong_labels_ap"]) <= 1
+    assert ("learnt" in row["said"] or "softened" in row["said"]) == (method == "bomd-plus")
 
 
 @pytest.mark.slow
