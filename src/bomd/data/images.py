@@ -102,8 +102,8 @@ def read_image(path: Path, *, colour: bool = False) -> Pixels:
     if path.suffix.lower() in DICOM_SUFFIXES or content[128:132] == b"DICM":
         return with_colour(_read_dicom(path, content), colour)
     try:
-        with warnings.catch_warnings(), Image.open(io.BytesIO(content), formats=FORMATS) as image:
-            warnings.simplefilter("ignore")  # Pillow's remarks about damaged remarks of cameras
+        # Pillow remarks about sizes as soon as it opens a file, and about damaged remarks of cameras.
+        with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(content), formats=FORMATS) as image:
             if image.width * image.height > LARGEST:
                 raise InputError(f"Image {path} claims {image.width} x {image.height} pixels, over {LARGEST:,}.")
             return with_colour(_decoded(image, colour), colour)
