@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 from bomd import exchange
 from bomd.errors import InputError
@@ -64,6 +66,23 @@ def test_a_sorted_table_still_names_its_rows(issues: pd.DataFrame, given: LabelT
     read = exchange.read(tmp_path / "issues.csv", "cleanlab", labels=tmp_path / "labels.csv")
     assert read.doubts is not None
     assert np.flatnonzero(read.doubts.flagged).tolist() == [0]
+
+
+def test_labels_may_be_a_table_that_is_understood_by_its_images(tmp_path: Path) -> None:
+    """The table has words beside labels, which is no matter where the images say which rows and columns are meant."""
+    for name in "ab":
+        Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(tmp_path / f"{name}.png")
+    (tmp_path / "labels.csv").write_text("image,note,Mass,Edema\na,fine,1,0\nb,dull,0,1\n")
+    (tmp_path / "issues.csv").write_text("id,is_label_issue,label_score\na,True,0.1\nb,False,0.9\n")
+    words: dict[str, Any] = {"labels": tmp_path / "labels.csv", "images": tmp_path}
+    read = exchange.read(tmp_path / "issues.csv", "cleanlab", **words)
+    assert read.given.classes == ("Mass", "Edema")
+    assert read.doubts is not None
+    assert read.doubts.flagged.tolist() == [True, False]
+    exchange.convert(tmp_path / "issues.csv", tmp_path / "back.csv", read_as="cleanlab", options=words)
+    assert "Mass" in (tmp_path / "back.csv").read_text()
+    with pytest.raises(InputError, match="no labels are given"):
+        exchange.read(tmp_path / "issues.csv", "cleanlab", images=tmp_path)
 
 
 @pytest.mark.slow  # importing Datalab takes seconds

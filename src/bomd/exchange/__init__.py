@@ -27,9 +27,18 @@ class Exchange:
     suffixes: tuple[str, ...] = ()  # names that end so are of this form unless another is asked for
 
 
-def read_cleanlab(path: Path, labels: Path | None = None, classes: Sequence[str] | None = None) -> Judgement:
-    """See `cleanlab.read`; the labels that cleanlab was given may be a file of any form, or a run."""
-    return cleanlab.read(path, None if labels is None else read(labels).given, classes)
+def read_cleanlab(
+    path: Path, labels: Path | None = None, classes: Sequence[str] | None = None, images: Path | None = None
+) -> Judgement:
+    """See `cleanlab.read`; the labels that cleanlab was given may be a file of any form, or a run.
+
+    Args:
+        images: The folder of the images, where `labels` is a table that has to be understood by them.
+    """
+    if images is not None and labels is None:
+        raise InputError(f"{path}: images say how to read labels, and no labels are given (--set labels=FILE).")
+    of_labels: dict[str, Any] = {} if images is None else {"images": images}
+    return cleanlab.read(path, None if labels is None else read(labels, **of_labels).given, classes)
 
 
 EXCHANGES: dict[str, Exchange] = {
