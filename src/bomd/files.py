@@ -204,8 +204,13 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write text, compressed where the name ends in .xz or .gz; the same text always gives the same file."""
+    write_bytes(path, packed(path, text))
+
+
+def packed(path: Path, text: str) -> bytes:
+    """What `write_text` writes."""
     pack = {".xz": partial(lzma.compress, preset=9), ".gz": partial(gzip.compress, mtime=0)}.get(path.suffix, bytes)
-    write_bytes(path, pack(text.encode()))
+    return pack(text.encode())
 
 
 def read_text(path: Path) -> str:

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from bomd import runs
 from bomd.audits.given import read_given
 from bomd.audits.kept import FORM, TABLE, Form, as_decided, cut_record, find, keep, plain, rewrite
+from bomd.config import Config
 from bomd.data.label_files import read_verbatim
 from bomd.errors import InputError
 from bomd.files import write_json
@@ -43,6 +45,12 @@ def test_unknown_is_written_as_the_table_writes_it(tmp_path: Path) -> None:
     assert rewritten(tmp_path, text, form, a={"Mass": 0}) == "image,Mass\na,0\nb,NA\n"
     short = "image,Mass\na,1\nb\n"  # a row that ends early
     assert rewritten(tmp_path, short, form, b={"Mass": 1}) == "image,Mass\na,1\nb,1\n"
+
+
+def test_quoted_cells_between_bars_stay_where_they_are(tmp_path: Path) -> None:
+    text = 'image|patient|Mass|note\na|p8|1|"say ""hi"" a|b"\n'
+    form = Form("image", None, None, ("Mass",), ("Mass",))
+    assert rewritten(tmp_path, text, form, a={"Mass": 0}) == text.replace("|1|", "|0|")
 
 
 def test_lists_lose_and_gain_names(tmp_path: Path) -> None:
@@ -75,7 +83,7 @@ def test_apostrophes_before_formulas_are_seen_through_and_kept(tmp_path: Path) -
     assert found == "image,labels\n'=a,'=x\nb,'=x\n"
 
 
-@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 @given(cells=st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"])), min_size=2, max_size=5))
 def test_cells_are_cut_as_the_csv_module_cuts_them(separator: str, cells: list[str]) -> None:
     stream = io.StringIO()
@@ -116,3 +124,9 @@ def test_a_table_that_was_changed_since_the_audit_is_refused(tmp_path: Path) -> 
     (tmp_path / TABLE).unlink()
     with pytest.raises(InputError, match=r"Cannot read .*table\.csv: No such file"):
         find(tmp_path)
+
+
+def test_an_audit_that_lost_the_form_of_its_table_says_so(tmp_path: Path) -> None:
+    run = runs.start(tmp_path, Config(train={"dataset": "folder", "labels": "labels.csv"})).directory
+    with pytest.raises(InputError, match=r"table\.json is missing: restore it, or audit again"):
+        find(run)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import hashlib
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +14,15 @@ from PIL import Image
 from bomd.audits import kept
 from bomd.audits.audit import audit
 from bomd.audits.found import Audit
+from bomd.cli import main
+from bomd.errors import InputError
+from bomd.experiments.records import LabelRecord
+from bomd.review.change_log import write_log
 from bomd.review.decisions import FILE, Event, Journal
 from bomd.review.evidence import open_evidence
-from bomd.review.export import write_reviewed
+from bomd.review.export import read_reviewed, write_reviewed
 from bomd.review.queue import plain_labels
+from bomd.tables import Opinion
 
 ROWS = 120
 
@@ -104,6 +111,98 @@ def test_a_run_of_a_recipe_gives_back_the_table_of_its_folder(place: Path) -> No
     assert own is not None
     assert (own.form.id_column, own.form.label_column, own.suffix) == ("file", "findings", ".csv")
     assert "".join(own.records.lines()).encode() == (place / "labels.csv").read_bytes()
-    (place / "labels.csv").unlink()
+    (place / "labels.csv").rename(place / "gone.csv")
     assert kept.find(run) is None
     assert kept.find(runs.start(place / "runs", Config(train={"dataset": "phantom"})).directory) is None
+
+
+def command(*words: object) -> int:
+    with pytest.raises(SystemExit) as left:
+        main([str(word) for word in words])
+    return int(left.value.code or 0)
+
+
+def recorded(place: Path, **train: str) -> Path:
+    """A run of a recipe that learnt from the table in this folder, as far as decisions need it."""
+    from bomd import runs
+    from bomd.config import Config
+    from bomd.data.datasets import read
+
+    source = {"dataset": "folder", "root": str(place), "labels": "labels.csv", "images": "images"} | train
+    run = runs.start(place / "runs", Config(train=source)).directory
+    given, _ = read(source, "train")
+    count, classes = given.values.shape
+    ranks, learnt = np.arange(1, count + 1), np.ones(classes, dtype=np.bool_)
+    opinion = Opinion(given.ids, given.values, given.values, np.ones(count, np.float32), ranks, learnt, ())
+    LabelRecord(given, given, opinion).save(run / "labels.npz")
+    return run
+
+
+def test_a_table_that_was_edited_since_the_run_is_refused(place: Path) -> None:
+    """Else a change that nobody decided on would be in the reviewed labels, and in no log."""
+    run, table = recorded(place), place / "labels.csv"
+    before = table.read_bytes()
+    assert write_reviewed(run, place / "reviewed.csv")[1].read_bytes() == before
+    table.write_bytes(before.replace(b"i5.png;25;Mass", b"i5.png;25;Edema"))
+    with pytest.raises(InputError, match=r"has been edited since .* 2 labels are others, such as 'Edema' of 'i5.png'"):
+        write_reviewed(run, place / "reviewed.csv")
+    lines = before.splitlines(keepends=True)
+    table.write_bytes(b"".join(lines[:8] + lines[9:]))
+    with pytest.raises(InputError, match=r"has been edited since .* It has no 'i7\.png' any more"):
+        write_reviewed(run, place / "reviewed.csv")
+    table.write_bytes(before.replace(b'; "', b'; x"') + b"\r\n")  # text beside labels may change
+    write_reviewed(run, place / "reviewed.csv")
+
+
+def test_what_an_earlier_review_decided_stands_in_the_table_too(place: Path) -> None:
+    """The run learnt from reviewed labels; its recipe's own table is from before that review."""
+    earlier = place / "earlier.csv"
+    earlier.write_bytes((place / "labels.csv").read_bytes().replace(b"i0.png;20;Edema", b"i0.png;20;Mass"))
+    (place / "earlier-details.csv").write_text(
+        "id,class,given,decided,reviewers,time,unresolved\ni0.png,Mass,0,1,Ada,,0\ni0.png,Edema,1,0,Ada,,0\n"
+    )
+    run = recorded(place, labels_from=str(earlier))
+    _, reviewed = write_reviewed(run, place / "reviewed.csv")
+    assert reviewed.read_bytes() == earlier.read_bytes()
+
+
+def test_nothing_takes_the_place_of_anything_else(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = audited(place, place / "labels.csv", "first")
+    run = found.run.directory
+
+    def refused(*words: object) -> str:
+        """What the command says, after which no file is another."""
+        before = {file: file.read_bytes() for file in place.rglob("*") if file.is_file()}
+        assert command("decisions", run, *words) == 2
+        now = {file: file.read_bytes() for file in place.rglob("*") if file.is_file()}
+        assert now == before
+        return " ".join(capsys.readouterr().err.split())
+
+    table = place / "labels.csv"
+    assert "given labels, never overwritten: name another --output" in refused("-o", table)
+    assert "never overwritten: name another --log" in refused("--log", table)
+    shutil.copyfile(table, place / "same.csv")
+    assert "never overwritten: name another --output" in refused("-o", place / "same.csv")
+    both = place / "both.csv"
+    assert "cannot be both --output and --log" in refused("-o", both, "--log", both)
+    assert "cannot be both" in refused("-o", both, "--log", place / "both-details.csv")
+    for file in (run / "labels.npz", run / "table.json", found.directory / "labels_clean.csv"):
+        assert "is there and holds something else: name another --output, or remove it" in refused("-o", file)
+    assert "name another --log" in refused("--log", found.directory / "labels_clean.csv")
+    assert "another place for the page of --log" in refused("--log", found.directory / "report.csv")
+    for _ in range(2):  # what the command wrote itself is written anew, with other content
+        assert command("decisions", run, "-o", both, "--log", place / "log.csv.gz") == 0
+        assert command("decisions", run) == 0
+        decide(found, "i0.png", "accept")
+
+
+def test_the_page_to_sign_names_the_file_that_was_audited(place: Path) -> None:
+    """The file as it came: its checksum is that of the user's own UTF-16, and not of the copy that is kept."""
+    table = place / "wide.csv"
+    table.write_bytes((place / "labels.csv").read_bytes().decode().encode("utf-16"))
+    run = audited(place, table, "first").run.directory
+    _, page = write_log(run, read_reviewed(run), place / "changes.csv")
+    text = page.read_text(encoding="utf-8")
+    for name, file in (("wide.csv", table), ("table.csv", run / "table.csv")):
+        assert f"{name}, SHA-256 {hashlib.sha256(file.read_bytes()).hexdigest()}" in text
+    assert "No Finding is not in the table that was given, and not counted here." in text

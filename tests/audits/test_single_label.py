@@ -21,7 +21,7 @@ from bomd.models.model import load
 from bomd.review.decisions import FILE, Event, Journal
 from bomd.review.evidence import only_run, open_evidence
 from bomd.review.export import write_reviewed
-from bomd.review.learning import write_rates
+from bomd.review.learning import rates_file
 from bomd.review.server import Pages
 
 WORDS = ("zero", "one", "two", "three")
@@ -170,7 +170,7 @@ def test_a_decision_moves_the_class_in_the_table_as_it_came(
     after = {line["image"]: line["label"] for line in read_csv(file)}
     assert after == before | {image: record.given.classes[int(proposed.argmax())]}
     with pytest.raises(InputError, match="for several labels per image"):
-        write_rates(run, reviewed, tmp_path / "rates.csv")
+        rates_file(run, reviewed, tmp_path / "rates.csv")
 
 
 def test_a_trained_audit_gives_a_model_whose_probabilities_add_up(

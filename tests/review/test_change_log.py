@@ -21,7 +21,7 @@ from bomd.files import write_json
 from bomd.review.change_log import COLUMNS, as_log, change_log, write_log
 from bomd.review.decisions import FILE, Event, Journal
 from bomd.review.evidence import open_evidence
-from bomd.review.export import merge, read_reviewed
+from bomd.review.export import merge, read_reviewed, unresolved
 from bomd.review.queue import plain_labels
 from bomd.tables import Opinion
 
@@ -101,6 +101,55 @@ def test_a_split_on_one_label_per_image_is_not_called_even() -> None:
         "Edema": "no class has a majority: stays as given",
         "Hernia": "evenly split, yes by Bob and no by Ada: stays as given",
     }
+
+
+def test_one_label_that_moves_is_one_change_and_one_that_is_open_is_one_question(run: Path, tmp_path: Path) -> None:
+    """Of five classes image a was given C, and one person says A, another B; on b somebody moves A to C."""
+    from bomd.tables import LabelTable
+
+    ids = np.asarray(["a", "b"])
+    given = LabelTable(ids, tuple("ABCDE"), np.eye(5, dtype=np.float32)[[2, 0]], exclusive=True)
+    opinion = Opinion(
+        ids, given.values, given.values, np.ones(2, np.float32), np.arange(1, 3), np.ones(5, np.bool_), ()
+    )
+    one, two = ((1, 0, 0, 0, 0), (0, 1, 0, 0, 0))
+    standing = {
+        "Ada": {"a": event("Ada", "a", one), "b": event("Ada", "b", (0, 0, 1, 0, 0))},
+        "Bob": {"a": event("Bob", "a", two)},
+    }
+    LabelRecord(given, given, opinion).save(run / "labels.npz")
+    reviewed = merge(given, standing)
+    entries, page = write_log(run, reviewed, tmp_path / "changes.csv")
+    assert sorted(f"{entry.image}{entry.finding} {entry.kind}" for entry in entries) == [
+        "aA unresolved",
+        "aB unresolved",
+        "aC unresolved",
+        "bA changed",
+        "bC changed",
+    ]
+    text = " ".join(page.read_text(encoding="utf-8").split())
+    assert "<b>1</b> label changed, <b>0</b> confirmed against a proposal, <b>1</b> unresolved" in text
+    assert unresolved(reviewed, None) == 1
+
+
+def test_classes_that_the_table_does_not_have_are_not_counted() -> None:
+    """Nobody gave Edema, so that nobody changed it."""
+    record = small_record()
+    reviewed = merge(record.given, {"Ada": {"a": event("Ada", "a", (0, 1))}})
+    entries = change_log(record, reviewed, np.asarray([True, False]))
+    assert [(entry.image, entry.finding) for entry in entries] == [("a", "Mass")]
+
+
+def test_names_on_the_page_stand_apart(run: Path, tmp_path: Path) -> None:
+    evidence = open_evidence(run)
+    row = int(evidence.rows[0])
+    image = str(evidence.record.given.ids[row])
+    journal = Journal(run / FILE, evidence.classes)
+    for name in ("Müller, Anna", "Weber|Jan"):
+        journal.submit(Event(name, image, "edit", plain_labels(evidence.proposed[row]))).result(timeout=20)
+    journal.close()
+    _, page = write_log(run, read_reviewed(run), tmp_path / "changes.csv")
+    assert "<td>Müller, Anna<br>Weber|Jan</td>" in page.read_text(encoding="utf-8")
 
 
 def decide(run: Path, count: int = 6) -> None:

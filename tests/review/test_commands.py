@@ -25,7 +25,7 @@ from bomd.experiments.records import LabelRecord, load_predictions
 from bomd.files import read_json, write_json
 from bomd.review.decisions import FILE, Event, Journal, current, read_events
 from bomd.review.evidence import only_run, open_evidence
-from bomd.review.queue import plain_labels
+from bomd.review.queue import Queue, plain_labels, replay
 from bomd.tables import NO_FINDING
 
 app = typer.Typer()
@@ -92,6 +92,26 @@ def test_decisions_on_copies_are_taken_in_once_and_keep_their_times(run: Path, t
         events = read_events(run / FILE, classes)
         assert len(events) == 3 + 3
         assert [event.time for event in events if event.reviewer == "Grace"] == expected
+
+
+def test_what_was_taken_back_on_a_copy_is_taken_back_here(run: Path, tmp_path: Path) -> None:
+    """Both were decided before the copy was made; here Grace went on, so that it is not her last decision any more."""
+    said_on(run, "Grace", slice(0, 2), accept=True)
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    classes = open_evidence(run).classes
+    with closing(Journal(copy / FILE, classes)) as journal:
+        last = journal.events()[-1]
+        journal.submit(Event("Grace", last.image, "undo", undoes=last.number)).result(timeout=20)
+    said_on(run, "Grace", slice(4, 5), accept=True)
+    for _ in range(2):
+        said = call("decisions", str(run), "--with", str(copy), "-o", str(tmp_path / "mine.csv"))
+        assert "Grace: 2 images" in said
+    events = read_events(run / FILE, classes)
+    assert [event.action for event in events] == ["edit", "edit", "edit", "undo"]
+    assert last.image not in current(events)["Grace"]
+    assert last.image not in (tmp_path / "mine-details.csv").read_text()
+    desk = replay(Queue(open_evidence(run)), events)["Grace"]  # as the page starts
+    assert desk.progress()["decided"] == 2
 
 
 def test_only_a_copy_of_the_same_run_is_taken_in(run: Path, tmp_path: Path) -> None:

@@ -15,10 +15,11 @@ import pytest
 
 from bomd.clean.opinion import form_opinion
 from bomd.experiments.records import LabelRecord
+from bomd.review import outputs
 from bomd.review.decisions import Event
 from bomd.review.evidence import Evidence, open_evidence
 from bomd.review.export import read_reviewed
-from bomd.review.learning import EVERY, FIRST, Teacher, write_rates
+from bomd.review.learning import EVERY, FIRST, Teacher, rates_file
 from bomd.review.queue import plain_labels
 from bomd.tables import NO_FINDING
 
@@ -162,7 +163,7 @@ def test_the_rates_on_the_page_are_those_of_the_command(
         accept_or_keep(page, evidence, decide, "keep", FIRST // 2)
         accept_or_keep(page, evidence, decide, "accept", FIRST // 2)
         said = page.get("/api/learnt", params=ADA).json()
-    write_rates(judged_run, read_reviewed(judged_run), tmp_path / "rates.csv")
+    outputs.write([rates_file(judged_run, read_reviewed(judged_run), tmp_path / "rates.csv")], None)
     lines = {line["class"]: line for line in csv.DictReader((tmp_path / "rates.csv").open())}
     for line in said["classes"]:
         for name in ("false_alarm", "miss"):

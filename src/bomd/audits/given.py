@@ -34,6 +34,7 @@ class Given:
     layout: Layout
     repeated: int = 0  # rows that repeat an id, which are left out
     details: Path | None = None  # who decided on which of the labels, where a file beside the table says so
+    file: Path | None = None  # that was read, where it was one
 
 
 def read_given(
@@ -93,9 +94,10 @@ def read_given(
     for line in found.summary():
         say(line)
     labels, details = folder.labels_of(found), None
-    if file.is_absolute() and details_beside(file).is_file():
-        labels, details = mark_confirmed(labels, file), details_beside(file)
+    source = file if file.is_absolute() else None
+    if source is not None and details_beside(source).is_file():
+        labels, details = mark_confirmed(labels, source), details_beside(source)
     if confirmed is not None and confirmed.confirmed is not None:
         labels = replace(labels, confirmed=confirmed.select(labels.ids).confirmed)
     repeated = len(ids) - len(first)
-    return Given(name, records, labels, tuple(there), layout.images.folder, missing, layout, repeated, details)
+    return Given(name, records, labels, tuple(there), layout.images.folder, missing, layout, repeated, details, source)

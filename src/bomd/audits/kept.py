@@ -19,13 +19,15 @@ from numpy.typing import NDArray
 from bomd.audits.given import Given
 from bomd.data.cells import csv_line, harmless, meaning, original
 from bomd.data.datasets import folder
+from bomd.data.datasets import read as read_dataset
 from bomd.data.datasets.corrected import details_beside
 from bomd.data.label_files import kind_of, read_verbatim
 from bomd.data.records import Records
 from bomd.errors import InputError
+from bomd.experiments.records import LabelRecord, load_record
 from bomd.files import checksum, read_json, unpacked, write_json, write_pieces
 from bomd.runs import Run
-from bomd.tables import NO_FINDING
+from bomd.tables import NO_FINDING, LabelTable, rows_of
 from bomd.typed import convert, table
 
 TABLE, FORM = "table.csv", "table.json"
@@ -44,6 +46,14 @@ class Form:
     classes: tuple[str, ...]  # of the class columns, or those that the label column may list
 
 
+@dataclass(frozen=True)
+class Source:
+    """The user's own file, as it was when its labels were read."""
+
+    file: str  # where it was
+    digest: str  # its SHA-256
+
+
 @dataclass(frozen=True, eq=False)
 class Kept:
     """A user's own table."""
@@ -52,14 +62,20 @@ class Kept:
     form: Form
     suffix: str
     details: Path  # who decided what about its labels in earlier reviews; the file need not exist
+    source: Source | None  # None where the table was in memory
+
+    def has(self, classes: Sequence[str]) -> NDArray[np.bool_]:
+        """(C) which classes the table has; "No Finding" may have been added to them."""
+        return np.isin(np.asarray(classes, dtype=np.str_), np.asarray(self.form.classes, dtype=np.str_))
 
 
 def keep(given: Given, directory: Path) -> None:
     """Put the given table and its form down in a run directory, with the details of earlier reviews."""
     suffix = unpacked(Path(given.name)).suffix.lower()
+    source = None if given.file is None else asdict(Source(str(given.file), checksum(given.file)))
     write_pieces(directory / TABLE, given.records.lines())
     facts = {"suffix": suffix if suffix in (".csv", ".tsv") else ".csv", "digest": checksum(directory / TABLE)}
-    write_json(directory / FORM, facts | asdict(form_of(given.layout)))
+    write_json(directory / FORM, facts | {"source": source} | asdict(form_of(given.layout)))
     if given.details is not None:
         shutil.copyfile(given.details, details_beside(directory / TABLE))
 
@@ -70,18 +86,23 @@ def find(directory: Path) -> Kept | None:
         where = f"{directory / FORM} is damaged, audit again"
         facts = table(read_json(directory / FORM), where)
         suffix, digest = str(facts.pop("suffix", ".csv")), facts.pop("digest", None)
+        source = convert(facts.pop("source", None), Source | None, where)
         form = convert(facts, Form, where)
         if digest not in (None, checksum(directory / TABLE)):
             raise InputError(f"{directory / TABLE} is not the table that was audited: restore it, or audit again.")
-        return Kept(read_verbatim(directory / TABLE)[1], form, suffix, details_beside(directory / TABLE))
+        return Kept(read_verbatim(directory / TABLE)[1], form, suffix, details_beside(directory / TABLE), source)
     if not (directory / "config.json").is_file():
         return None
     train = Run(directory).config().get("train", {})
-    return _of_folder(train) if isinstance(train, dict) and train.get("dataset") == "folder" else None
+    if not isinstance(train, dict) or train.get("dataset") != "folder":
+        return None
+    if "root" not in train:  # an audit, which keeps its table
+        raise InputError(f"{directory / FORM} is missing: restore it, or audit again.")
+    return _of_folder(train, directory)
 
 
-def _of_folder(train: dict[str, Any]) -> Kept | None:
-    """The table that a recipe reads, as it is now."""
+def _of_folder(train: dict[str, Any], directory: Path) -> Kept | None:
+    """The table that a recipe reads, if it still says what the run learnt from."""
     root = Path(str(train["root"]))
     try:
         file = folder.label_file(root, train.get("labels"))
@@ -90,11 +111,30 @@ def _of_folder(train: dict[str, Any]) -> Kept | None:
         frame, records = read_verbatim(file)
         index, said = folder.index_of(root, train.get("images")), folder.Columns.among(train)
         layout = folder.understand(frame, file, index, said)
-    except InputError:  # moved or changed since: the labels of the run itself then have to do
+        now, _ = read_dataset(train, "train")
+    except InputError:  # moved, or it cannot be read any more: the labels of the run itself then have to do
         return None
+    if "labels_from" not in train and (directory / "labels.npz").is_file():  # else another file was learnt from
+        _check_same(now, load_record(directory), layout.file)
     earlier = Path(str(train.get("labels_from", layout.file)))
     details = earlier if earlier.stem.endswith("-details") else details_beside(earlier)
-    return Kept(records, form_of(layout), unpacked(layout.file).suffix, details)
+    source = Source(str(layout.file.absolute()), checksum(layout.file))
+    return Kept(records, form_of(layout), unpacked(layout.file).suffix, details, source)
+
+
+def _check_same(now: LabelTable, record: LabelRecord, file: Path) -> None:
+    """Refuse a table that somebody has edited since: what is written would hold changes that nobody decided on."""
+    before = record.given if record.clean is None else record.clean  # noise that a recipe adds is in no table
+    remedy = f"{file} has been edited since the run learnt from it: restore it, or run again."
+    gone = sorted(set(before.ids.tolist()) - set(now.ids.tolist())) or sorted(set(before.classes) - set(now.classes))
+    if gone:
+        raise InputError(f"{remedy} It has no {gone[0]!r} any more.")
+    values = now.values[rows_of(now.ids, before.ids)][:, [now.classes.index(name) for name in before.classes]]
+    other = (values != before.values) & ~(np.isnan(values) & np.isnan(before.values))
+    if other.any():
+        row, column = np.argwhere(other)[0].tolist()
+        first = f"{before.classes[column]!r} of {str(before.ids[row])!r}"
+        raise InputError(f"{remedy} {int(other.sum())} labels are others, such as {first}.")
 
 
 def form_of(layout: folder.Layout) -> Form:
@@ -131,7 +171,8 @@ def cut_record(raw: str, separator: str) -> list[str]:
     if '"' not in raw:
         return raw.split(separator)
     quoted = r'"(?:[^"]|"")*"?'  # only at the start of a cell, and maybe never closed
-    return re.findall(rf"(?:^|{separator})((?:{quoted})?[^{separator}]*)", raw)
+    sign = re.escape(separator)
+    return re.findall(rf"(?:^|{sign})((?:{quoted})?[^{sign}]*)", raw)
 
 
 def plain(piece: str) -> str:

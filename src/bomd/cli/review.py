@@ -79,29 +79,34 @@ def decisions(
     `bomd run RECIPE --labels FILE` know from the details which labels people decided on, and leave those as they are.
     Works while a review is going on.
     """
-    from bomd.data.datasets.corrected import details_beside
+    from bomd.audits import kept
+    from bomd.review import outputs
     from bomd.review.agreement import agreement
     from bomd.review.evidence import only_run
-    from bomd.review.export import take_in, write_reviewed
+    from bomd.review.export import read_reviewed, reviewed_files, take_in, unresolved
 
     given, run = run, only_run(run)
     for copy in copies or ():
         take_in(run, only_run(copy))
-    reviewed, path = write_reviewed(run, output)
-    written = [f"Reviewed labels: {path}", f"Who decided what: {details_beside(path)}"]
+    reviewed, own = read_reviewed(run), kept.find(run)
+    files = reviewed_files(run, reviewed, own, output)
+    written = [f"Reviewed labels: {files[0].path}", f"Who decided what: {files[1].path}"]
     if rates is not None:
-        from bomd.review.learning import write_rates
+        from bomd.review.learning import rates_file
 
-        write_rates(run, reviewed, rates)
+        files.append(rates_file(run, reviewed, rates))
         written.append(f"Rates by these decisions: {rates}")
     if log is not None:
-        from bomd.review.change_log import write_log
+        from bomd.review.change_log import log_files
 
-        entries, page = write_log(run, reviewed, log)
-        written.append(f"Change log: {log}, {len(entries)} line{'s' * (len(entries) != 1)}; to sign: {page}")
+        entries, both = log_files(run, reviewed, own, log)
+        files += both
+        lines = f"{len(entries)} line{'s' * (len(entries) != 1)}"
+        written.append(f"Change log: {log}, {lines}; to sign: {both[-1].path}")
+    outputs.write(files, None if own is None else own.source)
     found = agreement(reviewed.standing, reviewed.labels.classes)
     judged = int((reviewed.reviewers > 0).sum())
-    print(f"{judged} of {len(reviewed.labels)} images are reviewed; {reviewed.split.sum()} labels are unresolved.")
+    print(f"{judged} of {len(reviewed.labels)} images are reviewed; {unresolved(reviewed, own)} labels are unresolved.")
     for person in found["reviewers"]:
         wrote = sum(bool(said.reason) for said in reviewed.standing[person["name"]].values() if said.labels)
         say(f"{person['name']}: {_images(person['images'])}{f', {wrote} with a reason' * bool(wrote)}")

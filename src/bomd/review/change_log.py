@@ -5,6 +5,7 @@ It is written as a table, and as a page to print, check and sign.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,22 +14,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bomd.audits import kept
 from bomd.audits.columns import joined
 from bomd.data.cells import csv_text
 from bomd.errors import InputError
 from bomd.experiments.records import LabelRecord, load_record, patients_of
-from bomd.files import checksum, is_stream, read_json, write_text
+from bomd.files import checksum, is_stream, packed, read_json
 from bomd.reports.gate import rendered
+from bomd.review import outputs
 from bomd.review.decisions import JUDGEMENTS
 from bomd.review.evidence import hard, votes_of
 from bomd.review.export import Judged, Reviewed, label_cells
+from bomd.review.outputs import Output
 from bomd.version import VERSION
 
 PAGES = Path(__file__).parent / "pages"
 COLUMNS = ("image", "patient", "finding", "from", "to", "who", "when", "evidence", "note", "reason")
 KINDS = ("changed", "confirmed", "unresolved")
+TITLE = "<title>Changes to labels"  # of the page
 
 
 @dataclass(frozen=True)
@@ -52,17 +57,21 @@ class Entry:
         return (*place, who, when, self.evidence, self.note, why)
 
 
-def change_log(record: LabelRecord, reviewed: Reviewed) -> list[Entry]:
+def change_log(record: LabelRecord, reviewed: Reviewed, own: NDArray[np.bool_] | None = None) -> list[Entry]:
     """Every label that is not as it was given, and every question that people answered by leaving it as it was.
 
     A label of a judged image has a line if it differs from the given one, if another label was proposed for it, or if
     people were evenly split on it. The other labels of the image were seen, too, but nothing was asked about them.
     Lines are in the order of time, then of images and classes.
+
+    Args:
+        own: (C) classes that the user's table has; labels of others were never given, and have no line.
     """
     given, labels = record.given, reviewed.labels
     patients = patients_of(given)
     both_unknown = np.isnan(given.values) & np.isnan(labels.values)
     told = record.added | record.removed | reviewed.split | ((given.values != labels.values) & ~both_unknown)
+    told &= True if own is None else own
     shares = votes_of(record)
     entries = []
     for row, judged in sorted(reviewed.judged.items(), key=lambda found: (found[1].when, found[0])):
@@ -70,6 +79,9 @@ def change_log(record: LabelRecord, reviewed: Reviewed) -> list[Entry]:
         before, after = label_cells(given.values[row]), label_cells(labels.values[row])
         for column in np.flatnonzero(told[row]).tolist():
             votes = {name: (reviewed.standing[name][image].labels or ())[column] for name in judged.people}
+            asked = record.added[row, column] or record.removed[row, column] or given.values[row, column] >= 0.5
+            if given.exclusive and not asked and 1 not in votes.values():
+                continue  # the one label is not of this class, and nobody thought so
             kind, note = _judgement(record, reviewed, row, column, votes)
             patient = "" if patients is None else str(patients[row])
             cells = (image, patient, given.classes[column], before[column], after[column])
@@ -85,12 +97,21 @@ def as_log(entries: Sequence[Entry]) -> str:
 
 def write_log(run: Path, reviewed: Reviewed, file: Path) -> tuple[list[Entry], Path]:
     """Write the change log as a table, and beside it the page to sign, which names the table's checksum."""
+    own = kept.find(run)
+    entries, files = log_files(run, reviewed, own, file)
+    outputs.write(files, None if own is None else own.source)
+    return entries, files[-1].path
+
+
+def log_files(run: Path, reviewed: Reviewed, own: kept.Kept | None, file: Path) -> tuple[list[Entry], list[Output]]:
+    """The lines of the change log, and its two files: the table and the page."""
     page = file.with_suffix(".html")
     if is_stream(file) or page == file:
         raise InputError(f"--log takes a table such as changes.csv, not {file}: the page to sign goes beside it.")
-    entries = change_log(load_record(run), reviewed)
+    classes = reviewed.labels.classes
+    has = np.ones(len(classes), dtype=np.bool_) if own is None else own.has(classes)
+    entries = change_log(load_record(run), reviewed, has)
     table = as_log(entries)
-    write_text(file, table)
     people = {
         name: [event.time for event in events.values() if event.action in JUDGEMENTS]
         for name, events in sorted(reviewed.standing.items())
@@ -99,23 +120,35 @@ def write_log(run: Path, reviewed: Reviewed, file: Path) -> tuple[list[Entry], P
         PAGES / "changes.html.j2",
         {"thousands": "{:,}".format},
         run="/".join(run.resolve().parts[-3:]),
-        identity=identity(run),
+        identity=identity(run, None if own is None else own.source),
+        added=[name for name, there in zip(classes, has, strict=True) if not there],
         written=datetime.now(UTC).isoformat(timespec="seconds"),
         images=len(reviewed.labels),
         judged=int((reviewed.reviewers > 0).sum()),
         people=[{"name": name, "images": len(times), "last": max(times)} for name, times in people.items() if times],
-        totals={kind: sum(entry.kind == kind for entry in entries) for kind in KINDS},
+        totals={kind: _count(entries, kind, each_image=reviewed.labels.exclusive) for kind in KINDS},
         findings=_by_finding(entries, reviewed.labels.classes),
         entries=entries,
         table=file.name,
-        checksum=checksum(file),
+        checksum=hashlib.sha256(packed(file, table)).hexdigest(),
     )
-    write_text(page, text)
-    return entries, page
+    header = ",".join(COLUMNS) + "\n"
+    files = [Output("--log", file, table, header), Output("place for the page of --log", page, text, TITLE)]
+    return entries, files
 
 
-def identity(run: Path) -> list[tuple[str, str]]:
-    """What tells this run and its model from all others; a run that does not say something leaves it out."""
+def _count(entries: Sequence[Entry], kind: str, *, each_image: bool) -> int:
+    """How many labels are of a kind; where an image has one label, its move from class to class is one change."""
+    found = [entry.image for entry in entries if entry.kind == kind]
+    return len(set(found)) if each_image else len(found)
+
+
+def identity(run: Path, source: kept.Source | None = None) -> list[tuple[str, str]]:
+    """What tells this run and its model from all others; a run that does not say something leaves it out.
+
+    Args:
+        source: The user's file that labels came from, as it was then.
+    """
     result, made, model = (_facts(run / name) for name in ("result.json", "environment.json", "model/model.json"))
     found = [("Run", str(run.resolve()))]
     if result is not None:
@@ -125,7 +158,9 @@ def identity(run: Path) -> list[tuple[str, str]]:
         words = [f"bomd {version}"] if version else []
         words += [f"commit {str(commit)[:12]}{' with changes' if made.get('uncommitted') else ''}"] if commit else []
         found += [("Made with", ", ".join(words))] if words else []
-    files = {"Table that was audited": kept.TABLE, "Labels and evidence": "labels.npz"}
+    if source is not None:
+        found.append(("Given labels", f"{Path(source.file).name}, SHA-256 {source.digest}"))
+    files = {"The audit's copy of them": kept.TABLE, "Labels and evidence": "labels.npz"}
     there = [(name, run / file) for name, file in files.items() if (run / file).is_file()]
     found += [(name, f"{file.name}, SHA-256 {checksum(file)}") for name, file in there]
     if model is not None:
@@ -171,7 +206,7 @@ def _judgement(
     earlier = record.given.confirmed is not None and record.given.confirmed[row, column]
     if reviewed.split[row, column]:
         kind = "unresolved"
-        yes, no = (joined([name for name, said in votes.items() if said == side]) for side in (1, 0))
+        yes, no = (" | ".join(name for name, said in votes.items() if said == side) for side in (1, 0))
         how = f"evenly split, yes by {yes} and no by {no}" if yes and no else "no class has a majority"  # of one label
         notes = [f"{how}: stays as given"]
     elif hard(given) == hard(value):
@@ -182,7 +217,7 @@ def _judgement(
         kind = "changed"
         notes = ["as proposed" if value == proposed else "the reviewer's own: not proposed"]
     if dissent and kind != "unresolved":
-        notes.append(f"against {joined(dissent)}")
+        notes.append(f"against {' | '.join(dissent)}")
     if earlier:
         notes.append("had been decided in an earlier review")
     return kind, "; ".join(notes)

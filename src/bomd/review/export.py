@@ -20,8 +20,9 @@ from bomd.data.cells import csv_text
 from bomd.data.datasets.corrected import DETAILS, details_beside, read_details
 from bomd.errors import InputError
 from bomd.experiments.records import load_record, patients_of
-from bomd.files import write_text
+from bomd.review import outputs
 from bomd.review.decisions import FILE, JUDGEMENTS, Event, Journal, current, only_server, read_events
+from bomd.review.outputs import Output
 from bomd.tables import LabelTable
 
 REASON = "reason"  # a column of the details that those of earlier versions lack
@@ -79,13 +80,25 @@ def take_in(run: Path, copy: Path) -> None:
     new = read_reviewed(copy)
     if not filecmp.cmp(run / "labels.npz", copy / "labels.npz", shallow=False):
         raise InputError(f"{copy} is no copy of {run}: it has other labels or evidence.")
+    theirs = {event.number: event for event in read_events(copy / FILE, new.given.classes)}
     with only_server(run, "bomd decisions"), closing(Journal(run / FILE, new.given.classes)) as journal:
         events = journal.events()
-        own, known = current(events), {(event.reviewer, event.image, event.time) for event in events}
+        own, known = current(events), {_what(event) for event in events}
         for name, image, event in ((name, *pair) for name, said in new.standing.items() for pair in said.items()):
             before = own.get(name, {}).get(image)
-            if (name, image, event.time) not in known and (before is None or before.time < event.time):
+            if _what(event) not in known and (before is None or before.time < event.time):
                 journal.submit(event).result()
+        undone = {event.undoes for event in events}
+        open_here = {_what(event): event.number for event in events if event.number not in undone}
+        for event in theirs.values():
+            taken_back = theirs.get(event.undoes or 0)
+            if taken_back is not None and _what(taken_back) in open_here:
+                journal.submit(replace(event, undoes=open_here[_what(taken_back)])).result()
+
+
+def _what(event: Event) -> tuple[str, str, str, str]:
+    """What an event has in common with itself on a copy of the run, where its number may be another."""
+    return event.reviewer, event.image, event.time, event.action
 
 
 def merge(given: LabelTable, standing: Mapping[str, Mapping[str, Event]]) -> Reviewed:
@@ -128,8 +141,10 @@ def as_table(reviewed: Reviewed, own: kept.Kept | None) -> str:
     """
     labels = reviewed.labels
     if own is not None:
-        judged = (reviewed.reviewers > 0)[:, None] & ~reviewed.split
-        return rewrite(own.records, own.form, as_decided(labels.values, judged, labels.ids.tolist(), labels.classes))
+        assert labels.confirmed is not None
+        # What an earlier review decided may be in another file than the table, if the run learnt from that.
+        decided = ((reviewed.reviewers > 0)[:, None] & ~reviewed.split) | labels.confirmed
+        return rewrite(own.records, own.form, as_decided(labels.values, decided, labels.ids.tolist(), labels.classes))
     patients = patients_of(labels)
     header = [*(PLACES if patients is not None else PLACES[:1]), *labels.classes]
     if len(set(header)) < len(header):
@@ -164,17 +179,34 @@ def as_details(reviewed: Reviewed, earlier: Path | None = None) -> str:
     return csv_text([(*DETAILS, REASON), *lines])
 
 
+def unresolved(reviewed: Reviewed, own: kept.Kept | None) -> int:
+    """On how many labels that were given people were evenly split; where an image has one label, on how many images."""
+    split = reviewed.split if own is None else reviewed.split[:, own.has(reviewed.labels.classes)]
+    return int(split.any(axis=1).sum() if reviewed.labels.exclusive else split.sum())
+
+
 def write_reviewed(run: Path, path: Path | None = None) -> tuple[Reviewed, Path]:
     """Write the reviewed labels of a run, and their details beside them; by default into the run itself."""
     reviewed, own = read_reviewed(run), kept.find(run)
+    files = reviewed_files(run, reviewed, own, path)
+    outputs.write(files, None if own is None else own.source)
+    return reviewed, files[0].path
+
+
+def reviewed_files(run: Path, reviewed: Reviewed, own: kept.Kept | None, path: Path | None = None) -> list[Output]:
+    """The table of reviewed labels and its details; by default in the run itself."""
     path = path or run / f"reviewed{'.csv' if own is None else own.suffix}"
     if own is None:
         progress.say(
             "There is no table of yours to put the labels into: the one that is written has a column per class."
         )
-    write_text(path, as_table(reviewed, own))
-    write_text(details_beside(path), as_details(reviewed, None if own is None else own.details))
-    return reviewed, path
+    text, details = as_table(reviewed, own), as_details(reviewed, None if own is None else own.details)
+    header = text.partition("\n")[0] if own is None else f"{own.records.mark}{own.records.header}"
+    line_end = "\n" if own is None else own.records.newline
+    return [
+        Output("--output", path, text, f"{header}{line_end}"),
+        Output("place for the details of --output", details_beside(path), details, ",".join(DETAILS)),
+    ]
 
 
 def label_cells(values: Sequence[np.float32] | NDArray[np.float32]) -> list[str]:

@@ -25,14 +25,15 @@ from bomd.clean.reviewed import rates_from_decisions
 from bomd.data.cells import csv_text
 from bomd.errors import InputError
 from bomd.experiments.records import LabelRecord, load_record
-from bomd.files import write_text
 from bomd.review.decisions import Event
 from bomd.review.evidence import Evidence, most_doubtful
 from bomd.review.export import Reviewed
+from bomd.review.outputs import Output
 from bomd.tables import Floats
 
 FIRST = 10  # judged images before anything is learnt from them: fewer say little about any class
 EVERY = 5  # decisions between two updates: an order that moves with every key confuses more than it helps
+RATES = ("class", "miss", "false_alarm")  # columns of the file for `audit --rates`
 _LEAST = 1e-6  # no probability is moved from nearer to 0 or 1 than this
 
 
@@ -118,8 +119,8 @@ class Teacher:
         return decide(posterior, labels, learnt, judged, 1.0, (), posterior.suspect).wrong
 
 
-def write_rates(run: Path, reviewed: Reviewed, file: Path) -> None:
-    """Write `class,miss,false_alarm` of every finding that somebody decided on, for `bomd audit --rates`."""
+def rates_file(run: Path, reviewed: Reviewed, file: Path) -> Output:
+    """`class,miss,false_alarm` of every finding that somebody decided on, for `bomd audit --rates`."""
     record, fixed = load_record(run), reviewed.labels.confirmed
     given = record.given
     if given.exclusive:
@@ -132,7 +133,7 @@ def write_rates(run: Path, reviewed: Reviewed, file: Path) -> None:
     alarm, miss = rates_from_decisions(evidence, given.values, np.where(fixed, reviewed.labels.values, np.nan), rates)
     decided = [column for column in given.findings if fixed[:, column].any()]
     lines = [(given.classes[column], f"{miss[column]:.5f}", f"{alarm[column]:.5f}") for column in decided]
-    write_text(file, csv_text([("class", "miss", "false_alarm"), *lines]))
+    return Output("--rates", file, csv_text([RATES, *lines]), ",".join(RATES))
 
 
 def _scores(record: LabelRecord) -> Floats | None:

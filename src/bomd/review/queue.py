@@ -110,9 +110,12 @@ class Desk:
             raise InputError(f"There is a decision on an image {event.image!r} that the run does not have.")
         before = self.decision(row)
         if event.action == "undo":
-            if not self._history or self._history[-1].number != event.undoes:
-                raise InputError(f"Decision {event.number} undoes {event.undoes}, which was not the last one.")
-            self._on_image[row].remove(self._history.pop())
+            # Here it is the last decision; on a copy of the run others may have come between.
+            undone = next((own for own in reversed(self._history) if own.number == event.undoes), None)
+            if undone is None or undone.image != event.image:
+                raise InputError(f"Decision {event.number} undoes {event.undoes}, which does not stand.")
+            self._history.remove(undone)
+            self._on_image[row].remove(undone)
         else:
             self._history.append(event)
             self._on_image[row].append(event)
