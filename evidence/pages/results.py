@@ -40,7 +40,7 @@ def main() -> None:
 
 def summary(name: str) -> str:
     """The mean and spread of an experiment over seeds, as the tables beside its records have them."""
-    return tables.summary([row for record in records_of(name) for row in tables.run_rows(record)])
+    return tables.summary(records_of(name))
 
 
 def spread(values: Iterable[float | None]) -> str:

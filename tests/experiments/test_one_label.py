@@ -68,9 +68,9 @@ def test_a_run_has_accuracy_confusion_and_a_report(tmp_path: Path) -> None:
     assert any(note.startswith("Every image has one label") for note in result.notes)
     page = write_report([done], tmp_path / "report.html").read_text(encoding="utf-8")
     assert f"accuracy {scores.accuracy:.3f}" in page
-    rows = run_rows(Record.of(done))
-    assert rows[0]["accuracy"] == pytest.approx(scores.accuracy)
-    assert "accuracy" in summary(rows)
+    records = [Record.of(done)]
+    assert run_rows(records)[0]["accuracy"] == pytest.approx(scores.accuracy)
+    assert "accuracy" in summary(records)
 
 
 def test_what_makes_no_sense_is_one_clear_line() -> None:

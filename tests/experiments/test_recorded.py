@@ -72,7 +72,7 @@ def test_an_old_record_without_newer_parts_is_read() -> None:
     assert record.result.votes is record.result.settings is None
     assert record.result.labels is not None
     assert record.result.labels.histograms is None
-    assert run_rows(record)[0]["runs_at_once"] is None
+    assert run_rows([record])[0]["runs_at_once"] is None
 
 
 WRONG: tuple[Any, ...] = ("text", 3, 0.5, True, None, [], ["text"], {}, {"name": 3})

@@ -13,7 +13,7 @@ from typing import Any
 from bomd.experiments.grid import BASELINE, Grid, Group
 from bomd.experiments.recorded import Record
 from bomd.files import write_text
-from bomd.measure.significance import SURE, UNDEFINED, Sample, show_seconds, welch_test, z_test
+from bomd.measure.significance import SURE, UNDEFINED, show_seconds, welch_test, z_test
 from bomd.reports.sheet import MISSING, Cell, Mean, best, latex_table, markdown_table, rows_to_csv
 
 
@@ -56,10 +56,8 @@ def scores_as_latex(grid: Grid) -> list[str]:
 
 
 def score_cell(grid: Grid, label: str, noise: str, test: str) -> Mean:
-    """Mean AUC over seeds, or that it is missing; the interval of a single run would be no spread over seeds."""
-    sample = grid.score(label, noise, test)
-    bare = sample and Sample(sample.mean, sample.std, sample.count)
-    return Mean(bare, len(grid.records(label, noise)), len(grid.seeds))
+    """Mean AUC over seeds, or that it is missing."""
+    return Mean(grid.score(label, noise, test), len(grid.records(label, noise)), len(grid.seeds))
 
 
 def _entry(grid: Grid, label: str, noise: str, test: str) -> dict[str, Any]:

@@ -47,7 +47,8 @@ class Mean:
         if self.sample is None:
             return UNDEFINED if self.done else MISSING
         few = f" ({self.sample.count} of {self.wanted} runs)" if self.sample.count < self.wanted else ""
-        return show_sample(self.sample, digits=self.digits) + few
+        bare = Sample(self.sample.mean, self.sample.std, self.sample.count)  # an interval is no spread over seeds
+        return show_sample(bare, digits=self.digits) + few
 
 
 Cell = str | int | float | Mean | None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from bomd.errors import InputError
-from bomd.experiments.grid import arrange
-from bomd.experiments.noise_names import NO_NOISE, noise_name
+from bomd.experiments.grid import Grid, Group, arrange
+from bomd.experiments.noise_names import NO_NOISE
 from bomd.experiments.plan import REFERENCE
 from bomd.experiments.recorded import Record, add_records
 from bomd.files import beside, locked, write_text
@@ -18,18 +18,19 @@ from bomd.measure.result import Labels
 from bomd.measure.significance import Sample
 from bomd.reports.comparison import write_comparison
 from bomd.reports.sheet import Cell, Mean, Place, best, latex_table, markdown_table, rows_to_csv
+from bomd.reports.summary import groups_of
 from bomd.runs import Run
 
 NEWER = ("accuracy", "runs_at_once", "peak_gpu_memory_mb")  # columns that not all records have
 DETECTION = ("auroc", "precision", "recall", "base_rate", "auroc_by_count")
 MACHINE = ("runs_at_once", "peak_memory_mb", "peak_gpu_memory_mb", "device")
-COLUMNS = {
-    "mean_auc": "AUC",
-    "accuracy": "accuracy",
-    "detection_auroc": "detection AUROC",
-    "detection_auroc_by_count": "AUROC of counting labels",
-    "label_auc_before": "label AUC before",
-    "label_auc_after": "label AUC after",
+COLUMNS: dict[str, Callable[[Group, str], Sample | None]] = {
+    "AUC": lambda group, test: group.score(test),
+    "accuracy": lambda group, test: group.score(test, "accuracy"),
+    "detection AUROC": lambda group, _: group.detection.get("auroc"),
+    "AUROC of counting labels": lambda group, _: group.detection.get("auroc_by_count"),
+    "label AUC before": lambda group, _: group.labels.get("before"),
+    "label AUC after": lambda group, _: group.labels.get("after"),
 }
 
 
@@ -51,21 +52,20 @@ def write_results(records: Sequence[Record], path: Path, reference: str = REFERE
 
 def write_tables(records: Sequence[Record], path: Path) -> None:
     """Write one CSV row per run and test set, and the mean and spread over seeds as Markdown and LaTeX beside it."""
-    rows = [row for record in records for row in run_rows(record)]
+    rows = run_rows(records)
     if not rows:
         raise InputError(f"No run in {path} was tested on anybody: there is nothing to put into a table.")
     unknown = [key for key in NEWER if all(row[key] is None for row in rows)]
     known = [{key: value for key, value in row.items() if key not in unknown} for row in rows]
     write_text(beside(path, ".csv"), rows_to_csv(known))
-    write_text(beside(path, ".md"), summary(rows))
-    heads, body, bold = means(rows)
-    write_text(beside(path, ".tex"), latex_table(heads, body, bold))
+    write_text(beside(path, ".md"), summary(records))
+    write_text(beside(path, ".tex"), latex_table(*means(arrange(records))))
 
 
-def summary(rows: Sequence[dict[str, Any]]) -> str:
+def summary(records: Sequence[Record]) -> str:
     """Mean and sample standard deviation over seeds, as Markdown."""
-    heads, body, bold = means(rows)
-    devices = sorted({f"{row['device']}, torch {row['torch']}" for row in rows})
+    heads, body, bold = means(arrange(records))
+    devices = sorted({record.environment.place for record in records})
     return markdown_table(heads, body, bold=bold) + (
         "\nAUC is the mean over findings; the test set `validation` is the held-out training patients, whose labels "
         "are as noisy as the training labels. Mean ± sample standard deviation over seeds; the highest is bold. "
@@ -73,31 +73,43 @@ def summary(rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def means(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[Cell]], set[Place]]:
-    """Heads, a row for each method and test set, and where the best are; empty columns are left out."""
-    columns = {key: title for key, title in COLUMNS.items() if any(Sample.of([row[key]]) for row in rows)}
-    noisy, several = any(row["noise"] != NO_NOISE for row in rows), len({row["name"] for row in rows}) > 1
-    heads = [*["data"] * several, "method", *["noise"] * noisy, "test set", "seeds", *columns.values()]
-    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault((row["name"], row["method"], row["noise"], row["test"]), []).append(row)
+def means(grids: Sequence[Grid]) -> tuple[list[str], list[list[Cell]], set[Place]]:
+    """Heads, a row for each group of runs and test set, and where the best are; empty columns are left out."""
+    rows = [
+        (grid.name, group, test)
+        for grid in grids
+        for group in groups_of([grid])
+        for test in grid.tests
+        if any(run.result.scores(test) for run in group.runs)
+    ]
+    columns = {title: of for title, of in COLUMNS.items() if any(of(group, test) for _, group, test in rows)}
+    noisy, several = any(group.noise != NO_NOISE for _, group, _ in rows), len(grids) > 1
+    heads = [*["data"] * several, "method", *["noise"] * noisy, "test set", "seeds", *columns]
     body: list[list[Cell]] = []
-    for (name, method, noise, test), group in groups.items():
-        samples = [Sample.of(row[column] for row in group) for column in columns]
-        cells: list[Cell] = [*[name] * several, method, *[noise] * noisy, test, len(group)]
-        body.append([*cells, *(Mean(sample, sample.count, sample.count) if sample else "" for sample in samples)])
-    return heads, body, best(body, [(name, noise, test) for name, _, noise, test in groups])
+    for name, group, test in rows:
+        count = len(group.runs)
+        samples = [of(group, test) for of in columns.values()]
+        cells: list[Cell] = [*[name] * several, group.label, *[group.noise] * noisy, test, count]
+        body.append([*cells, *(Mean(sample, count, count) if sample else "" for sample in samples)])
+    return heads, body, best(body, [(name, group.noise, test) for name, group, test in rows])
 
 
-def run_rows(record: Record) -> list[dict[str, Any]]:
+def run_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """A row for each run and test set; data, method and noise have the names of the group that the run counts in."""
+    groups = [(grid.name, group) for grid in arrange(records) for group in grid.groups.values()]
+    places = {run.identity: (name, group.label, group.noise) for name, group in groups for run in group.runs}
+    return [row for record in records for row in _rows_of(record, *places[record.identity])]
+
+
+def _rows_of(record: Record, name: str, label: str, noise: str) -> list[dict[str, Any]]:
     """One run as rows, one for each test set."""
     result, environment = record.result, record.environment
     found, labels = result.detection or Detection(), result.labels or Labels()
     return [
         {
-            "name": result.name,
-            "method": result.method,
-            "noise": noise_name(record.config.noise),
+            "name": name,
+            "method": label,
+            "noise": noise,
             "seed": result.seed,
             "test": test,
             "images": result.images.get(test),
