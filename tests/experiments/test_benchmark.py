@@ -430,11 +430,19 @@ class TestPlan:
             configure("demo", "bce", overrides=["bomd.neighbors=5"])
 
     def test_a_reference_must_be_among_the_methods(self) -> None:
-        configs = [tiny("bce", 0), tiny("elr", 0)]
-        check_reference("elr", configs)
-        check_reference("bomd", configs)  # by default; tables say that it is missing
+        methods = ["bce", "elr"]
+        check_reference("elr", methods, None)
+        check_reference("bomd", methods, None)  # by default; tables say that it is missing
         with pytest.raises(InputError, match=r"--reference 'erl' is none of the methods.*Did you mean 'elr'"):
-            check_reference("erl", configs)
+            check_reference("erl", methods, None)
+
+    def test_a_reference_may_be_recorded_already(self, tmp_path: Path) -> None:
+        path = tmp_path / "toy.jsonl"
+        check_reference("elr", ["elr"], path)  # not there yet
+        add_records([finished_run(tmp_path, "bce", 0, 0.7)], path)
+        check_reference("bce", ["elr"], path)
+        with pytest.raises(InputError, match=r"none of the methods that are run or recorded in .*toy.jsonl"):
+            check_reference("nvum", ["elr"], path)
 
     def test_costs_are_summed_up(self) -> None:
         text = announce([tiny("bce", 0), tiny("bce", 1), tiny("bce", 2)], {}, 1)

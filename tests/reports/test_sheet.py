@@ -64,7 +64,8 @@ def test_bomd_tables_writes_what_a_paper_takes(tmp_path: Path, capsys: pytest.Ca
     with pytest.raises(SystemExit) as stop:
         main(["tables", str(path)])
     assert not stop.value.code
-    assert capsys.readouterr().out.strip().endswith(str(tmp_path / "mine.tex"))
+    names = [f"mine{part}.{form}" for part in ("", "-comparison") for form in ("csv", "md", "tex")]
+    assert capsys.readouterr().out.strip() == f"8 runs: {', '.join(str(tmp_path / name) for name in names)}"
     lines = [line.strip() for line in (tmp_path / "mine.tex").read_text().splitlines()]
     assert lines[:3] == [r"\begin{tabular}{lllrr}", r"\toprule", r"method & noise & test set & seeds & AUC \\"]
     assert r"bce & no noise & south & 2 & \textbf{0.905 $\pm$ 0.007} \\" in lines

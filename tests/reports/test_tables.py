@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
+import pytest
+
+from bomd.cli import main
 from bomd.experiments.recorded import Record
 from bomd.reports.tables import write_results
 from tests.reports.test_comparison import NOISE, record
@@ -59,3 +63,22 @@ def test_a_mean_over_fewer_runs_than_there_are_says_so(tmp_path: Path) -> None:
     lines, _ = tables_of([record("bce", seed, score) for seed, score in enumerate((0.6, None, 0.7))], tmp_path)
     assert "| bce | south | 3 | 0.650 ± 0.071 (2 of 3 runs) |" in lines
     assert "| bce | validation | 3 | 0.600 ± 0.000 |" in lines
+
+
+def test_the_comparison_is_with_the_method_that_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By default bomd; one that no record has is refused before anything is written."""
+    path = tmp_path / "toy.jsonl"
+    records = [record(method, seed, 0.5 + seed / 10) for method in ("bce", "bomd", "nvum") for seed in (0, 1)]
+    path.write_text("".join(json.dumps(one.written) + "\n" for one in records), encoding="utf-8")
+    for words, reference in (([], "bomd"), (["--reference", "nvum"], "nvum")):
+        with pytest.raises(SystemExit) as stop:
+            main(["tables", str(path), *words])
+        assert not stop.value.code
+        assert f"One-sided p that {reference} is no better" in (tmp_path / "toy-comparison.md").read_text("utf-8")
+    with pytest.raises(SystemExit) as stop:
+        main(["tables", str(path), "--reference", "nvun"])
+    assert stop.value.code == 2
+    assert "Did you mean 'nvum'" in capsys.readouterr().err
+    assert "One-sided p that nvum is no better" in (tmp_path / "toy-comparison.md").read_text("utf-8")

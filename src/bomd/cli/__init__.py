@@ -145,7 +145,7 @@ def benchmark(
 
     names = None if methods == "all" else [name.strip() for name in methods.split(",")]
     configs = plan.grid(recipes, names, reproduce.numbers(seeds), cells or ("",), overrides or ())
-    plan.check_reference(reference, configs)
+    plan.check_reference(reference, (config.method for config in configs), results)
     outcome = run_all(configs, root, jobs, Console(stderr=True), results)
     if outcome.done:
         if results is not None:
@@ -175,14 +175,21 @@ def report(
 def tables(
     records: Annotated[Path, typer.Argument(help="A .jsonl or .jsonl.xz file of records; it need not exist yet.")],
     places: Annotated[list[Path] | None, typer.Argument(help="Finished runs to add, or folders of them.")] = None,
+    reference: Annotated[str, option("The method that the comparison compares the others with.", "METHOD")] = "bomd",
 ) -> None:
-    """Add finished runs to a file of records, and write its .csv, .md and .tex tables anew."""
+    """Add finished runs to a file of records, and write its .csv, .md and .tex tables anew.
+
+    Where there are several methods, their comparison is written anew, too, as NAME-comparison.
+    """
     from bomd import runs
-    from bomd.files import beside
+    from bomd.experiments.plan import check_reference
+    from bomd.experiments.recorded import Record
     from bomd.reports.tables import add_results
 
-    found = add_results(runs.find(places) if places else [], records)
-    print(f"{len(found)} runs: {', '.join(str(beside(records, ending)) for ending in ('.csv', '.md', '.tex'))}")
+    done = runs.find(places) if places else []
+    check_reference(reference, (Record.of(run).config.method for run in done), records)
+    found, written = add_results(done, records, reference)
+    print(f"{len(found)} runs: {', '.join(map(str, written))}")
 
 
 def embed(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from bomd.config import Config, load
 from bomd.errors import InputError
 from bomd.experiments.inputs import code_of_run
-from bomd.experiments.recorded import Record
+from bomd.experiments.recorded import Record, read_records
 from bomd.measure.significance import show_seconds
 from bomd.methods import METHODS
 from bomd.methods.describe import describe, tables_of
@@ -58,11 +59,15 @@ def grid(
     return list({config.key: config for config in configs}.values())
 
 
-def check_reference(name: str, configs: Sequence[Config]) -> None:
-    """Refuse a method to compare with that is not there; without several methods, or by default, it does not matter."""
-    methods = list(dict.fromkeys(config.method for config in configs))
-    if name != REFERENCE and name not in methods:
-        raise InputError(f"--reference {name!r} is none of the methods that are run.{nearest(name, methods)}")
+def check_reference(name: str, methods: Iterable[str], results: Path | None) -> None:
+    """Refuse a method to compare with that is neither run nor in the file of records; by default it does not matter."""
+    if name == REFERENCE:
+        return
+    recorded = read_records(results) if results is not None and results.exists() else []
+    known = {*methods, *(record.config.method for record in recorded)}
+    if name not in known:
+        there = f" or recorded in {results}" if recorded else ""
+        raise InputError(f"--reference {name!r} is none of the methods that are run{there}.{nearest(name, known)}")
 
 
 def cost(config: Config) -> float:

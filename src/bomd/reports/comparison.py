@@ -12,16 +12,15 @@ from typing import Any
 
 from bomd.experiments.grid import BASELINE, Grid, Group
 from bomd.experiments.recorded import Record
-from bomd.files import write_text
 from bomd.measure.significance import SURE, UNDEFINED, show_seconds, welch_test, z_test
-from bomd.reports.sheet import MISSING, Cell, Mean, best, latex_table, markdown_table, rows_to_csv
+from bomd.reports.sheet import MISSING, Cell, Mean, best, latex_table, markdown_table, rows_to_csv, write_forms
 
 
-def write_comparison(found: Sequence[Grid], path: Path) -> None:
+def write_comparison(found: Sequence[Grid], path: Path) -> list[Path]:
     """Write every entry as CSV, and beside it tables for people as Markdown, those of the scores as LaTeX, too."""
-    write_text(path.with_suffix(".csv"), rows_to_csv([row for grid in found for row in entry_rows(grid)]))
-    write_text(path.with_suffix(".md"), "\n".join(markdown(grid) for grid in found))
-    write_text(path.with_suffix(".tex"), "\n".join(chain.from_iterable(map(scores_as_latex, found))))
+    rows = rows_to_csv([row for grid in found for row in entry_rows(grid)])
+    latex = "\n".join(chain.from_iterable(map(scores_as_latex, found)))
+    return write_forms(path, rows, "\n".join(map(markdown, found)), latex)
 
 
 def entry_rows(grid: Grid) -> list[dict[str, Any]]:

@@ -7,8 +7,10 @@ import io
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from bomd.files import write_text
 from bomd.measure.significance import UNDEFINED, Sample
 from bomd.measure.significance import show as show_sample
 
@@ -67,6 +69,14 @@ def to_csv(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
 def rows_to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """The same of rows by head, all with the same heads."""
     return to_csv(list(rows[0]), [list(row.values()) for row in rows])
+
+
+def write_forms(path: Path, rows: str, markdown: str, latex: str) -> list[Path]:
+    """Write a table as CSV and, beside it, as Markdown and LaTeX; return the files."""
+    texts = {path.with_suffix(ending): text for ending, text in ((".csv", rows), (".md", markdown), (".tex", latex))}
+    for place, text in texts.items():
+        write_text(place, text)
+    return list(texts)
 
 
 def best(rows: Sequence[Sequence[Cell]], kinds: Sequence[Any] | None = None) -> set[Place]:

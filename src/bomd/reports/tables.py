@@ -12,12 +12,12 @@ from bomd.experiments.grid import Grid, Group, arrange
 from bomd.experiments.noise_names import NO_NOISE
 from bomd.experiments.plan import REFERENCE
 from bomd.experiments.recorded import Record, add_records
-from bomd.files import beside, locked, write_text
+from bomd.files import beside, locked
 from bomd.measure.quality import Detection
 from bomd.measure.result import Labels
 from bomd.measure.significance import Sample
 from bomd.reports.comparison import write_comparison
-from bomd.reports.sheet import Cell, Mean, Place, best, latex_table, markdown_table, rows_to_csv
+from bomd.reports.sheet import Cell, Mean, Place, best, latex_table, markdown_table, rows_to_csv, write_forms
 from bomd.reports.summary import groups_of
 from bomd.runs import Run
 
@@ -34,32 +34,35 @@ COLUMNS: dict[str, Callable[[Group, str], Sample | None]] = {
 }
 
 
-def add_results(done: Sequence[Run], path: Path, reference: str = REFERENCE) -> list[Record]:
-    """Add finished runs to a file of records and write its tables anew; processes that do so at once take turns."""
+def add_results(done: Sequence[Run], path: Path, reference: str = REFERENCE) -> tuple[list[Record], list[Path]]:
+    """Add finished runs to a file of records and write its tables anew; processes that do so at once take turns.
+
+    Returns:
+        All its records, and the files of tables.
+    """
     with locked(path):
         found = add_records(done, path)
-        write_results(found, path, reference)
-    return found
+        return found, write_results(found, path, reference)
 
 
-def write_results(records: Sequence[Record], path: Path, reference: str = REFERENCE) -> None:
+def write_results(records: Sequence[Record], path: Path, reference: str = REFERENCE) -> list[Path]:
     """Write the tables of a file of records beside it, and, where it has several methods, their comparison."""
-    write_tables(records, path)
+    written = write_tables(records, path)
     if len({record.config.method for record in records}) > 1:
         place = path.with_name(f"{beside(path, '').name}-comparison.csv")
-        write_comparison(arrange(records, reference=reference), place)
+        written += write_comparison(arrange(records, reference=reference), place)
+    return written
 
 
-def write_tables(records: Sequence[Record], path: Path) -> None:
+def write_tables(records: Sequence[Record], path: Path) -> list[Path]:
     """Write one CSV row per run and test set, and the mean and spread over seeds as Markdown and LaTeX beside it."""
     rows = run_rows(records)
     if not rows:
         raise InputError(f"No run in {path} was tested on anybody: there is nothing to put into a table.")
     unknown = [key for key in NEWER if all(row[key] is None for row in rows)]
     known = [{key: value for key, value in row.items() if key not in unknown} for row in rows]
-    write_text(beside(path, ".csv"), rows_to_csv(known))
-    write_text(beside(path, ".md"), summary(records))
-    write_text(beside(path, ".tex"), latex_table(*means(arrange(records))))
+    latex = latex_table(*means(arrange(records)))
+    return write_forms(beside(path, ".csv"), rows_to_csv(known), summary(records), latex)
 
 
 def summary(records: Sequence[Record]) -> str:
