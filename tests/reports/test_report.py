@@ -393,10 +393,42 @@ def test_kinds_of_noise_become_columns(tmp_path: Path) -> None:
 def test_best_under_most_noise_is_named_and_ties_are_not_called_ahead(tmp_path: Path) -> None:
     scores = {"bce": [0.8, 0.6, 0.7], "bomd": [0.8, 0.75, 0.75]}
     points = in_words(grid_of(write_grid(tmp_path, scores, LEVELS)))
-    assert points[0]["lead"] == "bomd has the highest mean AUC on test set south in 2 of 3 noise levels."
+    assert points[0]["lead"] == "bomd is first or level by mean AUC on test set south in 3 of 3 noise levels."
     assert points[0]["text"].startswith("First places: bomd at (0.2, 0.2), (0.4, 0.4); bomd and bce at no noise.")
     better = "On test set south: Better than bce over seeds, by Welch's p < 0.05: bomd at (0.2, 0.2), (0.4, 0.4)."
     assert points[1] == {"lead": better, "text": "Worse than bce over seeds, by Welch's p < 0.05: none."}
+
+
+@pytest.mark.parametrize(
+    ("scores", "lead", "places"),
+    [
+        (  # first everywhere, once with two others
+            {"bce": [0.8, 0.6], "bomd-plus": [0.8, 0.7], "gce": [0.8, 0.6]},
+            "bomd-plus is first or level by mean AUC on test set south in 2 of 2 noise levels.",
+            "bomd-plus and bce and gce at no noise; bomd-plus at (0.4, 0.4).",
+        ),
+        (
+            {"bce": [0.8, 0.7], "bomd": [0.8, 0.7]},
+            "bce and bomd are each first or level by mean AUC on test set south in 2 of 2 noise levels.",
+            "bce and bomd at no noise, (0.4, 0.4).",
+        ),
+        (
+            {"bce": [0.8, 0.6], "bomd": [0.7, 0.5]},
+            "bce has the highest mean AUC on test set south in 2 of 2 noise levels.",
+            "bce at no noise, (0.4, 0.4).",
+        ),
+        (
+            {"bce": [0.8, 0.6], "bomd": [0.7, 0.7]},
+            "No method has the highest mean AUC on test set south in most of the 2 noise levels.",
+            "bce at no noise; bomd at (0.4, 0.4).",
+        ),
+    ],
+)
+def test_a_shared_first_place_counts_for_each(
+    tmp_path: Path, scores: dict[str, list[float]], lead: str, places: str
+) -> None:
+    point = in_words(grid_of(write_grid(tmp_path, scores, LEVELS[:2])))[0]
+    assert point == {"lead": lead, "text": f"First places: {places}"}
 
 
 def test_missing_runs_are_said(tmp_path: Path) -> None:

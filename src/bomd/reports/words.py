@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -119,22 +120,27 @@ def _certainty(gap: Gap) -> str:
 
 
 def _first_places(grid: Judged, test: str) -> Point:
-    """Who is first under which noise."""
-    won: dict[str, list[str]] = {}
+    """Who is first under which noise; a shared first place counts for each that shares it."""
+    won: dict[tuple[str, ...], list[str]] = {}
     for noise in grid.noises:
         found = {label: score.mean for label in grid.methods if (score := grid.score(label, noise, test))}
-        equal = [label for label in found if round(found[label], 3) == round(max(found.values()), 3)]
+        equal = tuple(label for label in found if round(found[label], 3) == round(max(found.values()), 3))
         if equal:
-            won.setdefault(" and ".join(equal), []).append(noise)  # what looks level in the table is shared
+            won.setdefault(equal, []).append(noise)  # what looks level in the table is shared
     where, count = test_name(test), sum(map(len, won.values()))
     if not won:
         return _point(f"{where}: no mean AUC.", "No finding has both positives and negatives there.")
-    order = sorted(won, key=lambda labels: -len(won[labels]))
+    firsts = Counter(label for labels, noises in won.items() for label in labels for _ in noises)
+    most = max(firsts.values())
+    leaders = [label for label in firsts if firsts[label] == most]
     lead = f"No method has the highest mean AUC on {where} in most of the {count} noise levels."
-    if 2 * len(won[order[0]]) > count:
-        has = "has" if order[0] in grid.methods else "share"
-        lead = f"{order[0]} {has} the highest mean AUC on {where} in {len(won[order[0]])} of {count} noise levels."
-    places = [f"{labels} at {', '.join(won[labels])}" for labels in order]
+    if 2 * most > count:
+        has = "has the highest mean AUC"
+        if any(len(labels) > 1 and set(labels) & set(leaders) for labels in won):
+            has = f"{'is' if len(leaders) == 1 else 'are each'} first or level by mean AUC"
+        lead = f"{' and '.join(leaders)} {has} on {where} in {most} of {count} noise levels."
+    order = sorted(won, key=lambda labels: -len(won[labels]))
+    places = [f"{' and '.join(labels)} at {', '.join(won[labels])}" for labels in order]
     return _point(lead, f"First places: {'; '.join(places)}." + _many(len(grid.methods)))
 
 
