@@ -82,7 +82,7 @@ def run(
     With `--labels`, what people decided on is learnt as it is: no method flags, changes or softens it. Noise of the
     recipe falls on all other labels as it did without it, and the same patients are held out.
 
-    On several GPUs or machines: `torchrun --nproc-per-node 8 -m bomd.cli run RECIPE`; see docs/speed.md.
+    On several GPUs or machines: `torchrun --nproc-per-node 8 -m bomd.cli run RECIPE`; see docs/gpu.md.
     """
     from bomd import processes
     from bomd.data.datasets.corrected import digest_of

@@ -78,7 +78,7 @@ def predict(
     Interrupted or killed, the same command with `-o` goes on where it stopped, if model and images are the same; until
     it ends, what is predicted is in a file beside the other, whose name ends in .part.
 
-    For example: bomd predict runs/demo/bomd/seed0-1a2b3c scans/ --format json -o findings.json --heatmaps heat/
+    For example: bomd predict runs/demo/bomd-plus/seed0-1a2b3c scans/ --format json -o findings.json --heatmaps heat/
     """
     from bomd.data.image_files import find_images, told
     from bomd.files import is_stream, write_pieces
