@@ -79,6 +79,24 @@ def test_readme_shows_the_recorded_demo() -> None:
     assert readme.proof() in text
     assert readme.start() in text
     assert readme.large() in text
+    assert (
+        (ROOT / "docs" / "index.md")
+        .read_text()
+        .partition("```\n")[2]
+        .startswith(text.partition("```\n")[2].partition("```")[0])
+    )
+
+
+def test_the_first_table_has_the_range_of_the_seeds_and_the_second_what_is_not_gained() -> None:
+    hits = [
+        int(row["hits_200"])
+        for row in successor.read_rows()
+        if (row["recipe"], row["noise"], row["rule"]) == ("nih-64", "sparse", "cleanlab")
+    ]
+    assert f"| cleanlab | {fmean(hits):.0f} ({min(hits)}–{max(hits)}) |" in readme.wrong_images()
+    rows = {line.split("|")[1].strip(): line.split("|")[2:5] for line in readme.classifiers().splitlines()[2:]}
+    assert rows["plain training"] == rows["**bomd**"]  # without noise, and under light and clustered errors
+    assert rows["co-teaching ¹"] != rows["**bomd**"]
 
 
 def test_the_demo_ships_with_what_was_recorded_of_it() -> None:
