@@ -77,13 +77,13 @@ def shown(name: str) -> str:
     return "\n".join(dot_plots.shown(grid, IMAGES) for grid in grids)
 
 
-def compared(source: str) -> list[Record]:
+def compared(source: str, results: Path = RESULTS) -> list[Record]:
     """The recorded runs that belong to the comparison; others of the same data are for other tables."""
     return newest(
         [
             record
             for file in FILES.get(source, (source,))
-            for record in records_of(file)
+            for record in records_of(file, results)
             if noise_name(record.config.noise) in COLUMNS and record.seed in SEEDS and not _detection_only(record)
         ]
     )

@@ -18,10 +18,11 @@ from bomd.files import write_text
 from bomd.reports.sheet import markdown_table
 from evidence import DOCS, RESULTS
 from evidence.pages.built import built
+from evidence.pages.methods import compared
 from evidence.records import file_of
 from evidence.reproduce import ARTEFACTS
-from evidence.reproduce.artefact import Material, Setting
-from evidence.reproduce.claims import RULE, VERDICTS, Claim, against_all, context, how_certain
+from evidence.reproduce.artefact import Material, Setting, config_of, key_of
+from evidence.reproduce.claims import RULE, VERDICTS, Claim, against_all, all_methods, context, how_certain
 from evidence.reproduce.claims import TOPICS as CLAIMS
 from evidence.reproduce.claims.words import NO_RUNS
 from evidence.reproduce.facts import facts
@@ -57,8 +58,14 @@ TOPICS = {
     ),
 }
 RECIPES = {"phantom": "generated", "nih-64": "real"}
+# Recipes of which a page compares every method, each with the settings that it chose, by runs of later files, too.
+COMPARED = {"nih-64": "../methods-nih.md"}
 # Where other methods were run on like data.
 ELSEWHERE = {"phantom": (Setting("methods-demo"), "4,000 generated X-rays; see [here](../methods-demo.md)")}
+ALL_METHODS = "all-methods"
+FIRST_RUNS = """\
+Above are the runs of [every method]({page}), with the settings that each chose. The tables below have the first runs,
+with the settings of the recipe; what is missing in them was run later."""
 PAPER = "-paper-"  # in the names of the paper's own numbers
 FOLDED = ("-tests", PAPER, "per-finding", "-summary", "hyper-parameters")  # in the names of parts that few will read
 PAGE, IMAGES = "reproduced.md", "images/reproduced"  # on the site
@@ -149,11 +156,20 @@ def _claims(found: Mapping[str, Material], topic: str, results: Path) -> list[di
     """The claims of a topic, each with what every recipe says about it."""
     claims: dict[str, dict[str, Claim]] = {}
     for recipe, material in found.items():
-        for claim in CLAIMS[topic](material):
+        every = topic == ALL_METHODS and recipe in COMPARED
+        for claim in _of_every_method(recipe, results) if every else CLAIMS[topic](material):
             if recipe in ELSEWHERE and claim.paper == against_all(material).paper:
                 claim = _with_others(claim, *ELSEWHERE[recipe], results)
             claims.setdefault(claim.paper, {})[recipe] = claim
     return list(claims.values())
+
+
+def _of_every_method(recipe: str, results: Path) -> list[Claim]:
+    """What the runs say that the page of all methods compares."""
+    records = compared(recipe, results)
+    runs = [config_of(record) for record in records]
+    keyed = {key_of(config): record for config, record in zip(runs, records, strict=True)}
+    return all_methods(Material(Setting(recipe), runs, keyed), runs)
 
 
 def _with_others(claim: Claim, setting: Setting, link: str, results: Path) -> Claim:
@@ -182,6 +198,7 @@ def topic_page(name: str, results: Path = RESULTS) -> str:
         parts += [""]
     for recipe, kind in RECIPES.items():
         parts += [f"## {kind.capitalize()} images", ""]
+        parts += [FIRST_RUNS.format(page=COMPARED[recipe]), ""] if name == ALL_METHODS and recipe in COMPARED else []
         parts += [line for artefact in topic.artefacts for line in (f"<!-- reproduced {recipe}/{artefact} -->", "")]
     return "\n".join(parts)
 

@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 from evidence.reproduce.artefact import Material
 from evidence.reproduce.claims.ablations import ablations
-from evidence.reproduce.claims.classifiers import against_all, against_each, context, on_google
+from evidence.reproduce.claims.classifiers import against_all, against_each, all_methods, context
 from evidence.reproduce.claims.labels import detection, neighbours, new_labels, space
 from evidence.reproduce.claims.words import LEVEL, RULE, VERDICTS, Claim
 from evidence.reproduce.tables.noise_grid import CELLS, METHODS
 
-__all__ = ["RULE", "TOPICS", "VERDICTS", "Claim", "against_all", "claims", "context", "how_certain"]
+__all__ = ["RULE", "TOPICS", "VERDICTS", "Claim", "against_all", "all_methods", "claims", "context", "how_certain"]
 
 # What the paper claims, by what it is about.
 TOPICS: dict[str, Callable[[Material], list[Claim]]] = {
     "noise": against_each,
-    "all-methods": lambda material: [against_all(material), *on_google(material)],
+    "all-methods": all_methods,
     "detection": detection,
     "labels": new_labels,
     "space": lambda material: [neighbours(material), space(material)],

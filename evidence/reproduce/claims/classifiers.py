@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
+from bomd.config import Config
+from bomd.experiments.noise_names import noise_name
 from bomd.experiments.plan import configure
 from bomd.measure.result import HELD_OUT
 from bomd.methods import METHODS as KNOWN
@@ -11,7 +14,7 @@ from bomd.reports.sheet import Mean
 from evidence.reproduce import paper
 from evidence.reproduce.artefact import Material, UnsuitableError
 from evidence.reproduce.claims.words import NO_RUNS, Claim, Tally, count, gap, surely_above, tally
-from evidence.reproduce.figures.gather import LEVELS, NO_NOISE, Noise, plan, show_noise
+from evidence.reproduce.figures.gather import LEVELS, NO_NOISE, Noise, noise_of, plan, show_noise
 from evidence.reproduce.tables.ablations import NOISE as ABLATED
 from evidence.reproduce.tables.entries import as_given, mean, mean_auc, recorded, tests_of
 from evidence.reproduce.tables.main_results import GOOGLE_FINDINGS, google_test, of
@@ -53,11 +56,23 @@ def _against(material: Material, other: str) -> Claim:
     return Claim(says, tuple(here), total)
 
 
-def against_all(material: Material) -> Claim:
-    """Every method that has been run with nothing changed but the noise, where the noise is none or on the diagonal."""
+def all_methods(material: Material, runs: Sequence[Config] | None = None) -> list[Claim]:
+    """Against every other method, on all test sets and on NIH-Google.
+
+    Args:
+        runs: Of all methods, to be compared; by default those with nothing changed but the noise.
+    """
+    return [against_all(material, runs), *on_google(material, runs)]
+
+
+def against_all(material: Material, runs: Sequence[Config] | None = None) -> Claim:
+    """Every method that has been run, where the noise is none or on the diagonal; `runs` as for `all_methods`."""
     rivals = _rivals(material)
+    runs = plan(material.setting, [OURS, *rivals], DIAGONAL) if runs is None else runs
     entries = {
-        (method, noise): plan(material.setting, [method], [noise]) for method in (OURS, *rivals) for noise in DIAGONAL
+        (method, noise): [config for config in runs if config.method == method and noise_of(config) == noise]
+        for method in (OURS, *rivals)
+        for noise in DIAGONAL
     }
     here, total = [], Tally()
     for test in tests_of(material.setting):
@@ -107,17 +122,20 @@ def _best(scores: dict[str, Mean]) -> Tally:
     return tally({"": (ours, rival)})
 
 
-def on_google(material: Material) -> list[Claim]:
-    """Pneumothorax and nodule or mass, where the recipe tests on NIH-Google."""
+def on_google(material: Material, runs: Sequence[Config] | None = None) -> list[Claim]:
+    """Pneumothorax and nodule or mass, where the recipe tests on NIH-Google; `runs` as for `all_methods`."""
     try:
         test = google_test(material.setting)
     except UnsuitableError:
         return []
     rivals = _rivals(material)
+    given = as_given(material.setting, [OURS, *rivals])
+    if runs is not None:
+        given = [config for config in runs if noise_name(config.noise) == noise_name(given[0].noise)]
+    entries = {method: [config for config in given if config.method == method] for method in (OURS, *rivals)}
     here, total = [], Tally()
     for finding in GOOGLE_FINDINGS:
         value = partial(of, test=test, finding=finding)
-        entries = {method: as_given(material.setting, [method]) for method in (OURS, *rivals)}
         scores = {method: mean(material, entries[method], value) for method in entries}
         part = _above(scores)
         total += _best(scores)

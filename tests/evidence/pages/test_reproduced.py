@@ -9,7 +9,7 @@ import pytest
 
 from bomd.files import read_text
 from evidence import DOCS, RESULTS
-from evidence.pages import built, reproduced
+from evidence.pages import built, methods, reproduced
 from evidence.reproduce import ARTEFACTS
 from evidence.reproduce.artefact import Setting
 from evidence.reproduce.claims import claims
@@ -74,6 +74,23 @@ def test_pages_without_any_result_say_what_is_missing(tmp_path: Path) -> None:
     assert set(re.findall(r'class="verdict (\w+)"', page)) == {"untested"}
     assert "No run here can tell." in reproduced.topic_page("noise", tmp_path)
     assert "It was not made" in reproduced.shown("nih-64", "noise-grid", tmp_path)
+
+
+def test_real_x_rays_are_judged_by_every_method_that_their_page_compares() -> None:
+    """As many rivals as the page of all methods has, but BoMD as published, and the same lead of the best."""
+    (grid,) = methods.comparisons(methods.compared("nih-64"), list(methods.METHODS))
+    rivals = [name for name in grid.methods if name not in ("bomd", "bomd-paper")]
+    scores = {name: grid.score(name, "no noise", "openi") for name in grid.methods}
+    ours = scores["bomd"]
+    assert ours is not None
+    above = [name for name in rivals if (found := scores[name]) is not None and found.mean > ours.mean]
+    text = reproduced.topic_page("all-methods").partition("- Real images")[2]
+    assert (
+        f"On openi, methods with a higher mean than BoMD: without noise {len(above)} of {len(rivals)}: hermoza" in text
+    )
+    assert re.search(
+        rf"Pneumothorax \(4 positives\), methods with a higher mean than BoMD: \d+ of {len(rivals)}: ", text
+    )
 
 
 def test_every_claim_is_on_the_scorecard_and_every_artefact_on_one_page() -> None:
