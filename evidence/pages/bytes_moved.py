@@ -62,8 +62,8 @@ def section(rows: Sequence[speed.Row], measured: Sequence[speed.Row]) -> str:
         {floor:.1f} ms. A pass is one reading or writing of maps:"""
     columns, bottlenecks = account.passes_of("columns") + account.DONE.columns, account.passes_of("narrow")
     computing = ", ".join(f"{what} {taken:.1f}" for what, taken in products.items())
-    explained = f"""The floor was drawn up when the last operation was two, with {account.DONE.columns} passes over
-        columns between them, and is kept, so that shares can be compared. It has {columns} passes over columns,
+    explained = f"""The floor dates from when the last operation was two, with {account.DONE.columns} passes over
+        columns between them. It is kept so that shares stay comparable. It has {columns} passes over columns,
         {bottlenecks} over bottlenecks and {account.STEM_PASSES} over the stem's maps; it leaves out those over grown
         maps, at the ends of blocks, and of the squares of pixels that the stem reads. All that the code passes would
         take {passed:.1f} ms at full bandwidth, {passed / step:.0%} of the step. In the other {step - passed:.1f} ms
@@ -72,9 +72,9 @@ def section(rows: Sequence[speed.Row], measured: Sequence[speed.Row]) -> str:
         result has {dense.GROWTH} or {dense.BOTTLENECK} columns."""
     asked = floor / ASKED
     missing = f", {step - asked:.1f} ms less than now" if step > asked else ""
-    judged = f"""{ASKED:.0%} of the floor would be {asked:.1f} ms{missing}. Each row needs a kernel of our own where a
-        library's is used now, and gains only if that one multiplies as fast: the one that is done pays since its
-        product adds up {dense.BOTTLENECK} terms only. A convolution has
+    judged = f"""{ASKED:.0%} of the floor would be {asked:.1f} ms{missing}. Each row would replace a library kernel by
+        ours, and gains only if ours multiplies as fast. The one already replaced does, because its product adds up
+        only {dense.BOTTLENECK} terms. A convolution has
         {9 * dense.GROWTH / dense.BOTTLENECK:.3g} times as many operations for each number that it reads. Recomputing
         what the first norm wrote would save memory, not time, as the columns are read again for it. Adding up the
         buffer's slopes for several layers at once would save some passes of the last operation, but a layer cannot go

@@ -147,8 +147,8 @@ with an earlier state of the code; their methods have not changed since.
 
 ## Why this noise
 
-A demo has minutes, and no noise makes everything hard at once. Mean AUC by right labels and detection over five seeds of
-the same recipe, on a GPU ([more of them](successor.md)):
+A demo has minutes. No single kind of noise makes both finding and training hard. Mean AUC by right labels and detection
+over five seeds of the same recipe, on a GPU ([more of them](successor.md)):
 
 {noises()}
 Where one label of an image is wrong, counting labels is of no use and bomd-plus finds most of them; but a classifier

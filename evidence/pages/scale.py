@@ -76,12 +76,11 @@ let packing, reading and the heads run under a limit of memory that the data exc
 SLOPES = """## How time and memory grow
 
 The exponent is the slope of a line through all sizes in a plot of logarithms: 1 is proportional to the number of images,
-2 to its square. What a step takes before it sees any image makes it look smaller than it is for few images, so that the
-last doubling stands beside it; where the last two sizes are further apart, it is what each doubling between them comes
-to. Memory is what the system cannot drop, of all processes of a step together: what is
-imported takes most of it here. Where the largest set is small, blocks of the search and processes that decode are still
-filling up, so that memory for each image is not to be multiplied by a million. The search for the nearest
-images grows with the square, which the last doubling of *train* shows where it is far above 2."""
+2 to its square. Start-up time makes the exponent look too small on small sets, so the last doubling is shown too. Where
+the last two sizes are further apart, it is the average per doubling. Memory is what the system cannot drop, of all
+processes of a step together: what is imported takes most of it here. On small sets, search blocks and decoding processes
+are still filling up. Do not multiply memory per image by a million. The search for the nearest images grows with the
+square, which the last doubling of *train* shows where it is far above 2."""
 
 PLAN = """## The plan for a million
 
