@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -160,6 +161,23 @@ def test_broken_images_are_left_out_of_their_shard_alone(tmp_path: Path, table: 
     assert joined.fingerprint == pack(table, tmp_path / "alone", SIZE, skip_broken=True).fingerprint
     with pytest.raises(InputError, match="--skip-broken"):
         join(table, place, SIZE)
+
+
+def test_broken_images_of_all_shards_are_one_error_once_no_shard_is_missing(tmp_path: Path, table: LabelTable) -> None:
+    """Of eleven images in four shards of 2, 3, 3 and 3, the third is in shard 2, the sixth and seventh in shard 3."""
+    assert table.paths is not None
+    for row in (2, 5, 6):
+        Path(str(table.paths[row])).write_bytes(b"no picture")
+    place = tmp_path / "many"
+    pack_all(table, place, 4, skip_broken=True)
+    with pytest.raises(InputError, match=r"^3 of 11 images cannot be read, in shards 2, 3: Image ") as caught:
+        join(table, place, SIZE)
+    assert all(str(table.paths[row]) in str(caught.value) for row in (2, 5, 6))
+    assert "--skip-broken" in str(caught.value)
+    shutil.rmtree(place / "shard-001-of-004")
+    for skip_broken in (False, True):
+        with pytest.raises(InputError, match=r"^Of 4 shards in .*, 1 is missing"):
+            join(table, place, SIZE, skip_broken=skip_broken)
 
 
 def test_drawn_images_are_sharded_too(tmp_path: Path, table: LabelTable) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,6 @@ from bomd.data.store import (
     one_at_a_time,
     open_store,
     pack,
-    refuse_broken,
     request_of,
 )
 from bomd.data.wanted import Render, Wanted, wanted
@@ -40,7 +40,7 @@ from bomd.files import read_arrays
 from bomd.tables import LabelTable
 
 MOST = 512  # each is an open file of whoever reads the images
-_NAMED = 8  # shards spelled out in an error
+_NAMED = 8  # shards, or broken images, spelled out in an error
 
 
 @dataclass(frozen=True)
@@ -87,23 +87,27 @@ def join(
     """Make one store of all shards; arguments as for `pack`.
 
     Every pixel is compared with its checksum, and every source file with what it was when it was packed. Shards that
-    are missing, unfinished, of other images or damaged are all named in one error.
+    are missing, unfinished, of other images or damaged are all named in one error. Where there are none, images that
+    could not be read are, of all shards.
     """
     count = _count(directory)
     whole = wanted(table, size, render, colour)
-    stores: list[Store] = []
+    found: dict[int, Store] = {}
     problems: dict[str, list[int]] = defaultdict(list)
     for shard in (Shard(number, count) for number in range(1, count + 1)):
-        found = _find(directory / shard.name, whole.part(shard.rows(len(table))), skip_broken)
-        if isinstance(found, Store):
-            stores.append(found)
+        store = _find(directory / shard.name, whole.part(shard.rows(len(table))))
+        if isinstance(store, Store):
+            found[shard.number] = store
         else:
-            problems[found].append(shard.number)
+            problems[store].append(shard.number)
     if problems:
         raise InputError(_what_to_do(directory, count, problems))
+    if not skip_broken:
+        _refuse_broken(found, len(table))
     if request_of(directory) not in (None, whole.request):  # runs that were made from it look at it again
         directory = beside(directory, whole.request)
     with one_at_a_time(directory):
+        stores = found.values()
         columns = [read_arrays(store.directory / INDEX) for store in stores]
         index = {name: np.concatenate([column[name] for column in columns]) for name in columns[0]}
         broken = [image for store in stores for image in store.broken]
@@ -121,16 +125,14 @@ def _count(directory: Path) -> int:
     return max(said, key=lambda count: (said[count] / count, -count))
 
 
-def _find(place: Path, part: Wanted, skip_broken: bool) -> Store | str:
+def _find(place: Path, part: Wanted) -> Store | str:
     """The finished store of a shard, or what is wrong with it."""
     for directory in (place, beside(place, part.request)):
         if request_of(directory) == part.request:
             try:
-                store = open_store(directory, deep=True)
+                return open_store(directory, deep=True)
             except InputError:
                 return "damaged"
-            refuse_broken(store, skip_broken)
-            return store
     if (place / JOURNAL).exists():
         return "unfinished"
     return "of other images, or of files that changed since" if (place / FACTS).exists() else "missing"
@@ -139,11 +141,28 @@ def _find(place: Path, part: Wanted, skip_broken: bool) -> Store | str:
 def _what_to_do(directory: Path, count: int, problems: dict[str, list[int]]) -> str:
     told = []
     for problem, shards in problems.items():
-        more = f" and {len(shards) - _NAMED} more" if len(shards) > _NAMED else ""
-        numbers = ", ".join(map(str, shards[:_NAMED])) + more
-        told.append(f"{numbers} {'is' if len(shards) == 1 else 'are'} {problem}")
+        told.append(f"{_listed(shards)} {'is' if len(shards) == 1 else 'are'} {problem}")
     example = next(iter(problems.values()))[0]
     return (
         f"Of {count} shards in {directory}, {'; '.join(told)}. Run `bomd prepare` for each with --shard, such as "
         f"--shard {example}/{count}, then --join again."
     )
+
+
+def _refuse_broken(stores: dict[int, Store], count: int) -> None:
+    """Say which images, of so many, the shards were packed without."""
+    reasons = [image["reason"] for store in stores.values() for image in store.broken]
+    if not reasons:
+        return
+    shards = [number for number, store in stores.items() if store.broken]
+    more = f" And {len(reasons) - _NAMED} more." if len(reasons) > _NAMED else ""
+    raise InputError(
+        f"{len(reasons)} of {count} images cannot be read, in shard{'s' * (len(shards) > 1)} {_listed(shards)}: "
+        f"{' '.join(reasons[:_NAMED])}{more} Replace them and run `bomd prepare` for these with --shard, or leave them "
+        "out with skip_broken (--skip-broken)."
+    )
+
+
+def _listed(shards: Sequence[int]) -> str:
+    more = f" and {len(shards) - _NAMED} more" if len(shards) > _NAMED else ""
+    return ", ".join(map(str, shards[:_NAMED])) + more
