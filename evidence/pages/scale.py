@@ -47,6 +47,7 @@ bomd run scans.toml --runs /data/runs
 Without a cluster, `for n in 1 2 3 4; do bomd prepare … --shard $n/4 & done; wait` does the same; one process uses all
 cores to decode files by itself, so that this helps where images are drawn, or lie on several disks.
 
+- The root is to be spelled as in the recipe: `data/scans` and `/data/scans` are two packed sets, even of one folder.
 - The order does not matter, and a shard that is done is not packed again. One that was killed goes on where it stopped.
 - `--join` reads every packed image once and compares it with its checksum, compares every source file with what it was
   when it was packed, and names, in one line, the shards that are missing, unfinished, damaged or of changed files.
@@ -142,6 +143,7 @@ def slopes(rows: Sequence[Row]) -> str:
         "| step | exponent of time | last doubling | least memory | most memory | more for each image |",
         "|---|---|---|---|---|---|",
     ]
+    notes = []
     for step in STEPS:
         own = [row for row in rows if row["step"] == step and not row.get("resumed")]
         if len(own) < 2:
@@ -155,7 +157,13 @@ def slopes(rows: Sequence[Row]) -> str:
         each = (peaks[-1] - peaks[0]) * 1024 / (images[-1] - images[0])
         cells += [f"{peaks[0]:,.0f} MB", f"{peaks[-1]:,.0f} MB", f"{each:.1f} kB"]
         lines.append(f"| {step} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        notes += [
+            f"- The row of {step} leaves out {int(row['images']):,} images: that run was interrupted and went on, so that "
+            f"its whole time and its peak are not known. It held {float(row['peak_mb']):,.0f} MB at least."
+            for row in rows
+            if row["step"] == step and row.get("resumed")
+        ]
+    return "\n".join([*lines, *([""] if notes else []), *notes])
 
 
 def times(rows: Sequence[Row]) -> str:

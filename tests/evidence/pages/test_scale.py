@@ -56,10 +56,14 @@ def test_of_a_gpu_times_of_the_most_images_and_slopes_of_all_are_shown() -> None
 
 
 def test_a_step_that_was_interrupted_counts_for_no_slope() -> None:
-    rows = [a_row(1000, 4.0), a_row(2000, 8.0), a_row(4000, 1.0, resumed="yes")]
+    rows = [a_row(1000, 4.0), a_row(2000, 8.0), a_row(4000, 1.0, resumed="yes", peak_mb="2345")]
     text = scale.page(rows)
     assert "train went on after an interruption" in text
     assert "| train | 1.00 | 2.00 x |" in text
+    (said,) = [line for line in scale.slopes(rows).splitlines() if not line.startswith("|") and line]
+    assert "row of train leaves out 4,000 images" in said
+    assert "It held 2,345 MB at least" in said
+    assert "leaves out" not in scale.slopes(rows[:2])
 
 
 def test_images_of_another_size_have_a_table_of_their_own() -> None:
