@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +81,95 @@ def run(folder: Path, method: str, count: int) -> Path:
     assert done.returncode == 0, done.stderr[-20_000:]  # the launcher's own words are the last, and long
     (result,) = (folder / "runs" / "shared").glob("*/*/result.json")
     return result.parent
+
+
+def start_two(folder: Path, *command: str) -> list[subprocess.Popen[str]]:
+    """As `torchrun` starts them, but without its agent, which ends the second when the first has died."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    shared |= {"OMP_NUM_THREADS": "1"}
+    return [
+        subprocess.Popen(
+            [sys.executable, *command],
+            cwd=folder,
+            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+
+
+EXCHANGES = """
+import os, signal
+import torch
+from bomd import processes, spread
+from bomd.config import DeviceSettings
+from bomd.networks.device import make_fabric
+
+make_fabric(DeviceSettings(accelerator="cpu"))
+processes.wait()
+if not processes.first():
+    os.kill(os.getpid(), signal.SIGKILL)
+weight = torch.nn.Parameter(torch.ones(3))
+weight.sum().backward()
+for exchange in (
+    processes.wait,
+    lambda: processes.agreed(True),
+    lambda: spread.gather(torch.ones(2, 3), 4),
+    lambda: spread.average_gradients([weight]),
+    lambda: spread.Together().total(torch.ones(3)),
+):
+    try:
+        exchange()
+    except processes.LostProcessError as error:
+        print(type(error.__cause__).__name__, "by peer" in str(error.__cause__), str(error))
+"""
+
+
+@pytest.mark.slow
+def test_whoever_is_left_is_told_by_every_exchange(tmp_path: Path) -> None:
+    left, killed = start_two(tmp_path, "-c", EXCHANGES)
+    assert killed.wait(900) == -signal.SIGKILL
+    said, problem = left.communicate(timeout=900)
+    assert left.returncode == 0, problem
+    lines = said.splitlines()
+    assert len(lines) == 5
+    for line in lines:
+        assert re.fullmatch(
+            r"RuntimeError True Another process of this run ended or no longer answers \(connection \w+ by peer\)\. "
+            r"The same command continues where it stopped\.",
+            line,
+        )
+
+
+def test_an_error_of_an_exchange_that_has_another_cause_stays_what_it_is() -> None:
+    with pytest.raises(RuntimeError, match="out of memory"), processes.exchange():
+        raise RuntimeError("CUDA out of memory")
+
+
+@pytest.mark.slow
+def test_a_run_whose_other_process_was_killed_ends_with_a_line_and_goes_on(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE.format(method="bce").replace("epochs = 2", "epochs = 8", 1))
+    command = ("-m", "bomd.cli", "run", str(recipe))
+    left, killed = start_two(tmp_path, *command)
+    while not list(tmp_path.glob("runs/stages/*/checkpoint.pt")):
+        assert left.poll() is None
+        assert killed.poll() is None
+        time.sleep(0.02)
+    killed.kill()
+    _, problem = left.communicate(timeout=900)
+    assert left.returncode == 1
+    assert "Traceback" not in problem
+    assert problem.rstrip().splitlines()[-1].startswith("Another process of this run ended")
+    assert not list(tmp_path.glob("runs/shared/*/*/result.json"))
+    again = start_two(tmp_path, *command)
+    assert [(process.communicate(timeout=900), process.returncode)[1] for process in again] == [0, 0]
+    assert len(list(tmp_path.glob("runs/shared/*/*/result.json"))) == 1
 
 
 def test_a_cluster_s_own_variables_do_not_make_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:

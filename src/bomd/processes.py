@@ -6,9 +6,17 @@ In a single process, which is the usual case, every function here does nothing a
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+# What gloo and NCCL say when another process is gone; all else that they say is an error here.
+_GONE = re.compile(r"connection \w+ by (remote )?peer|broken pipe|timed out waiting|ncclRemoteError", re.IGNORECASE)
+
+
+class LostProcessError(Exception):
+    """Another process of this run ended; the message is one line, its cause is what was said of the connection."""
 
 
 def joined() -> bool:
@@ -39,7 +47,22 @@ def first() -> bool:
 def wait() -> None:
     """Go on when every process has come here."""
     if (distributed := _group()) is not None:
-        distributed.barrier()
+        with exchange():
+            distributed.barrier()
+
+
+@contextmanager
+def exchange() -> Iterator[None]:
+    """Processes exchange something in here; where one of them is gone, the others say so in a line."""
+    try:
+        yield
+    except RuntimeError as error:
+        if (said := _GONE.search(str(error))) is None:
+            raise
+        raise LostProcessError(
+            f"Another process of this run ended or no longer answers ({said[0].lower()}). "
+            "The same command continues where it stopped."
+        ) from error
 
 
 def agreed(value: bool) -> bool:
@@ -50,8 +73,9 @@ def agreed(value: bool) -> bool:
 
     nccl = distributed.get_backend() == "nccl"
     said = torch.tensor([float(value)], device=torch.cuda.current_device() if nccl else "cpu")
-    distributed.broadcast(said, 0)
-    return bool(said.item())
+    with exchange():
+        distributed.broadcast(said, 0)
+        return bool(said.item())
 
 
 @contextmanager

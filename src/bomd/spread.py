@@ -46,7 +46,7 @@ def average_gradients(weights: Sequence[nn.Parameter]) -> None:
     if gradients:
         # In the order of memory, which is the same everywhere: a gradient lies as its weight does.
         flat = torch.cat([gradient.as_strided((gradient.numel(),), (1,)) for gradient in gradients.values()])
-        distributed.all_reduce(flat)
+        _add_up(flat)
         flat /= processes.count()
         parts = torch.split(flat, [gradient.numel() for gradient in gradients.values()])
         for (weight, gradient), part in zip(gradients.items(), parts, strict=True):
@@ -89,7 +89,7 @@ class Together:
 
     def total(self, values: Tensor) -> Tensor:
         """Add up over all processes, in place."""
-        distributed.all_reduce(values)
+        _add_up(values)
         return values
 
 
@@ -121,4 +121,10 @@ def _side_by_side(own: Tensor) -> Tensor:
 
 def _all_gather(every: Tensor, own: Tensor) -> None:
     newer = hasattr(distributed, "all_gather_single")  # the name since PyTorch 2.13, which deprecates the other
-    (distributed.all_gather_single if newer else distributed.all_gather_into_tensor)(every, own)
+    with processes.exchange():
+        (distributed.all_gather_single if newer else distributed.all_gather_into_tensor)(every, own)
+
+
+def _add_up(values: Tensor) -> None:
+    with processes.exchange():
+        distributed.all_reduce(values)

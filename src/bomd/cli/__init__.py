@@ -263,6 +263,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = _fail(f"{error.strerror or error}: {str(error.filename)[:200]!r}")
     except typer.Exit as error:
         code = error.exit_code
+    except processes.LostProcessError as error:
+        complain(str(error))
+        code = 1
     except Exception as error:
         if not hasattr(error, "format_message"):  # click's own errors about arguments
             raise
