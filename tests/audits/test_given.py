@@ -120,6 +120,22 @@ def test_bad_tables_are_one_clear_line(tmp_path: Path, text: str, message: str) 
     assert "\n" not in str(caught.value)
 
 
+def test_where_no_folder_was_named_and_it_has_not_the_images_the_way_to_name_it_is_said(tmp_path: Path) -> None:
+    """Not so where one was named."""
+    file = tmp_path / "labels.csv"
+    file.write_text("id,Mass,Effusion\na,1,0\nb,0,1\n")
+    named = tmp_path / "photos"
+    named.mkdir()
+    for message in (r"^No images in .*DICOM", "2 of 2 rows have no image in .*'a', 'b'"):
+        with pytest.raises(InputError, match=f"{message}.*; if they lie elsewhere, name their folder with --images.$"):
+            read_given(file, None)
+        with pytest.raises(InputError, match=message) as caught:
+            read_given(file, named)
+        assert "--images" not in str(caught.value)
+        for folder in (tmp_path, named):
+            Image.fromarray(np.full((8, 8), 90, np.uint8)).save(folder / "unrelated.png")
+
+
 def test_rows_without_an_image_can_be_left_out(tmp_path: Path) -> None:
     file = make(tmp_path, "id,Mass,Effusion\na,1,0\ngone,1,1\nc,0,1\n")
     found = read_given(file, tmp_path / "images", skip_missing=True)

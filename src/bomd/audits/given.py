@@ -68,7 +68,14 @@ def read_given(
             raise InputError(f"No label file {table}.")
         frame, records = read_verbatim(file)
     place = None if images is None else Path(images).expanduser().absolute()
-    layout = folder.understand(frame, file, folder.index_of(file.parent, place), folder.Columns(**columns))
+    elsewhere = "if they lie elsewhere, name their folder with --images"
+    try:
+        index = folder.index_of(file.parent, place)
+    except InputError as error:
+        if place is None:
+            raise InputError(f"{error.args[0].removesuffix('.')}; {elsewhere}.") from error
+        raise
+    layout = folder.understand(frame, file, index, folder.Columns(**columns))
     added = names([*layout.classes, NO_FINDING], exclusive=True)
     doubled = [column for column in added if column in layout.frame.columns]
     if doubled:
@@ -82,7 +89,8 @@ def read_given(
     missing = tuple(ids[row] for row in sorted(first - set(there)))
     if missing and (not skip_missing or not there):
         shown = ", ".join(map(repr, missing[:5])) + (" ..." if len(missing) > 5 else "")
-        remedy = "is the folder or the id column wrong?" if not there else "leave them out with --skip-missing."
+        wrong = "is the folder or the id column wrong?" if place is not None else f"{elsewhere}."
+        remedy = wrong if not there else "leave them out with --skip-missing."
         case = layout.images.hint(missing)
         remedy = f"{case}{', or ' + remedy if there else '.'}" if case else remedy
         where = f"{len(missing)} of {len(ids)} rows have no image in {layout.images.folder}"

@@ -32,7 +32,7 @@ def audit(
         Path | None,
         option(
             "Your own embeddings: .npy with one row per row of LABELS, or .npz with ids and features. "
-            "No network is trained then.",
+            "No network is trained then; the images are needed all the same, to be looked at.",
             "FILE",
         ),
     ] = None,
@@ -40,7 +40,8 @@ def audit(
         Path | None,
         option(
             "Probabilities of the labels by a model of yours that never saw the image: .npy with one row per row "
-            "of LABELS and one column per class, or .npz with ids, probabilities and maybe classes.",
+            "of LABELS and one column per class, or .npz with ids, probabilities and maybe classes. The images are "
+            "needed all the same, to be looked at.",
             "FILE",
         ),
     ] = None,
