@@ -27,6 +27,9 @@ from bomd.clean.relabel import neighbour_mean
 from bomd.cli import main
 from bomd.data import records
 from bomd.data.store import pack
+from bomd.data.verify import verify_tables
+from bomd.data.wanted import file_state
+from bomd.errors import InputError
 from bomd.experiments.records import load_predictions, load_record
 from bomd.learn.engine import fit
 from bomd.review.decisions import FILE, Event, Journal
@@ -106,6 +109,20 @@ def test_so_does_one_by_features_and_one_of_a_table_in_memory(
     assert (calls["read_separated"], calls["walk"], calls["form_opinion"], calls["pack"]) == (1, 2, 2, 2)
     one, two = ((found.directory / "labels_clean.csv").read_bytes() for found in (by_file, in_memory))
     assert one == two
+
+
+def test_files_that_do_not_fit_are_refused_before_every_image_file_is_asked_for_its_state(
+    place: Path, counted: Callable[..., Counter[str]]
+) -> None:
+    np.save(place / "short.npy", np.zeros((IMAGES - 1, 4)))
+    (place / "rates.csv").write_text("class,share\nMass,0.1\n")
+    calls = counted(file_state, verify_tables)
+    for option, file in (("features", "short.npy"), ("probabilities", "short.npy"), ("rates", "rates.csv")):
+        with pytest.raises(InputError, match=file):
+            planning.plan(place / "labels.csv", place / "images", output=place / "out", **{option: place / file})
+    assert not calls["file_state"] + calls["verify_tables"]
+    planning.plan(place / "labels.csv", place / "images", output=place / "out", features=place / "features.npy")
+    assert calls["file_state"] == calls["verify_tables"] == 1
 
 
 def test_every_argument_reaches_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,13 @@ def plan(
     people, least = len(np.unique(labels.groups)), 2 if at_most_one(features, probabilities, backbone) else FEWEST
     if people < least:
         raise InputError(f"{given.name} shows {people} patients: others judge each of them, so {least} are needed.")
+    measured = {} if rates is None else read_rates(Path(rates), labels.classes)
+    if measured and labels.exclusive:
+        raise InputError(f"--rates: {ONE_LABEL_RATES} Every image here has one; with --multi-label it might have more.")
+    stand_in = find_stand_in(given, labels, features, probabilities, backbone, size)
+    if stand_in is not None and weights is not None:
+        raise InputError("--weights is for networks that an audit trains, and here none is: leave it out.")
+    # Options are refused above, since here every image file is asked for its length and time, which may take minutes.
     checks = verify_tables({"labels": labels}).checks
     notes += [f"{check.name}: {check.message}" for check in checks if not check.ok]
     notes += [] if labels.confirmed is None else [decided_note(labels, so="not questioned")]
@@ -107,16 +114,11 @@ def plan(
     notes += [f"{given.repeated} rows repeat an id and are left out."] if given.repeated else []
     state = np.stack(list(file_state(labels).values())[1:], axis=1) if labels.paths is not None else np.asarray([])
     request = fingerprint(labels.ids, list(labels.classes), labels.values, labels.groups, labels.paths, state, seed)
-    measured = {} if rates is None else read_rates(Path(rates), labels.classes)
     for unusual in (labels.confirmed, measured or None, None if mode == "auto" else mode, *labels.marks()):
         request = request if unusual is None else fingerprint(request, unusual)
-    if measured and labels.exclusive:
-        raise InputError(f"--rates: {ONE_LABEL_RATES} Every image here has one; with --multi-label it might have more.")
-    choice, stand_in = None, find_stand_in(given, labels, features, probabilities, backbone, size)
+    choice: Choice | None = None
     lines: tuple[str, ...] = ()
     if stand_in is not None:
-        if weights is not None:
-            raise InputError("--weights is for networks that an audit trains, and here none is: leave it out.")
         request, side = fingerprint(request, stand_in.key), stand_in.side
     else:
         request = fingerprint(request, size, minutes, *([weights] if weights else []))
