@@ -180,10 +180,19 @@ def find(places: list[Path]) -> list[Run]:
         if not place.exists():
             raise InputError(f"No such run or folder: {place}.")
         below = (Run(file.parent) for file in sorted(place.glob("**/result.json")))
-        found += [Run(place)] if (place / "config.json").exists() else _latest(below)
+        found += [Run(place)] if (place / "config.json").exists() else _latest(_shown(place, below))
     if not found:
         raise InputError(f"No finished run in {', '.join(map(str, places))}.")
     return found
+
+
+def _shown(place: Path, runs: Iterable[Run]) -> Iterator[Run]:
+    """All but earlier runs of audits: labels are part of an audit's settings, so that the name does not tell them."""
+    latest = [shown for file in place.glob("**/audit.json") if (shown := run_of_audit(file.parent)) is not None]
+    of_audit = {shown.parent.parent: shown for shown in latest}  # by the folder for all methods
+    for run in runs:
+        if of_audit.get(run.directory.parent.parent, run.directory) == run.directory:
+            yield run
 
 
 def _latest(runs: Iterable[Run]) -> list[Run]:

@@ -369,6 +369,15 @@ def test_no_finding_is_added_where_it_is_missing() -> None:
     assert complete(full) == (full, [])
 
 
+def test_what_nobody_looked_for_is_no_reason_to_call_an_image_healthy() -> None:
+    labels = LabelTable(np.array(["a", "b"]), ("Mass",), np.array([[1], [0]], np.float32))
+    full, notes = complete(labels, ("Edema", "Hernia"))
+    np.testing.assert_array_equal(full.values[:, 1], np.array([0, np.nan], np.float32))
+    assert notes == [
+        'Edema, Hernia are blank in every row: whether an image without a positive label has "No Finding" is not known.'
+    ]
+
+
 def test_few_patients_are_too_few(tmp_path: Path) -> None:
     pictures(tmp_path / "images", ["a", "b", "c", "d"])
     (tmp_path / "labels.csv").write_text("id,Mass,patient\na,1,x\nb,0,x\nc,0,y\nd,1,z\n")

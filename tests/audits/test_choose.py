@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -69,6 +70,14 @@ def test_time_in_words() -> None:
         "4 minutes",
         "2.0 hours",
     ]
+
+
+def test_the_plan_says_the_time_as_it_was_given_and_how_many_threads() -> None:
+    found = choose(10, 64, minutes=1.5, measure=lambda backbone, size: 1e-6, device="cpu")
+    assert "fit 1.5 minutes on this CPU" in found.reason
+    assert "thread" not in " ".join(choices.explain(found, 10))
+    assert ", by 1 thread. It can" in choices.explain(replace(found, threads=1), 10)[-1]
+    assert ", by 2 threads. It can" in choices.explain(replace(found, threads=2), 10)[-1]
 
 
 def test_a_step_takes_time() -> None:

@@ -35,6 +35,14 @@ def read(root: Path, text: str, **options: object) -> object:
     return read_given(make(root, text), root / "images", **options)  # type: ignore[arg-type]
 
 
+def test_columns_that_nobody_filled_in_are_told(tmp_path: Path) -> None:
+    found = read_given(make(tmp_path, "id,Mass,Edema,note\na,1,,x\nb,0, ,\nc,0,,\n"), tmp_path / "images")
+    assert found.labels.classes == ("Mass",)
+    assert found.blank == ("Edema",)
+    listed = make(tmp_path, "id,labels,Edema\na,Mass,\nb,Mass|Hernia,\nc,No Finding,\n")
+    assert read_given(listed, tmp_path / "images").blank == ()  # the list says which classes there are
+
+
 def test_given_characters_stay_where_they_were(tmp_path: Path) -> None:
     """A mark, odd quotation, blanks, a blank line, a line break in a cell and Windows' line ends all survive."""
     header = '\ufeffid,"Mass", Effusion ,remark'

@@ -90,6 +90,30 @@ def test_the_table_comes_back_as_it_was_and_decided_labels_stay(place: Path) -> 
     assert not third.flags.noisy[[0, 1, 12]].any()
 
 
+def test_a_report_over_an_audit_shows_its_latest_run(place: Path) -> None:
+    """Labels are part of an audit's settings: after a change of them an earlier run stays there under another name."""
+    from bomd import runs
+
+    first = audited(place, place / "labels.csv", "first").run.directory
+    table = place / "labels.csv"
+    table.write_bytes(table.read_bytes().replace(b"i5.png;25;Mass", b"i5.png;25;Edema"))
+    second = audited(place, table, "first").run.directory
+    assert first.parent == second.parent
+    assert first != second
+    for folder in (place / "first", place):
+        assert [run.directory for run in runs.find([folder])] == [second]
+    assert [run.directory for run in runs.find([first])] == [first]
+
+
+def test_the_plan_says_that_features_judge(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (place / "labels.csv", "--images", place / "images", "--features", place / "features.npy", "--plan")
+    assert command("audit", *words, "-o", place / "out") == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "Logistic heads on the 2 features of" in said
+    assert "no network is trained" in said
+    assert not (place / "out").exists()
+
+
 def test_without_the_details_nothing_counts_as_decided(place: Path) -> None:
     first = audited(place, place / "labels.csv", "first")
     decide(first, "i12.png", "keep")

@@ -103,7 +103,7 @@ def choose(
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     limit = 60 * (minutes or MINUTES[device])
     better = ", and one that has seen images before learns from fewer"
-    where = f"{show_time(limit)} on this {'GPU' if device == 'cuda' else 'CPU'}"
+    where = f"{limit / 60:g} minute{'s' * (limit != 60)} on this {'GPU' if device == 'cuda' else 'CPU'}"
     tried = []
     for backbone, side in candidates(device, largest, size):
         numbers = passes(backbone, images)
@@ -195,6 +195,8 @@ def explain(choice: Choice, images: int) -> Sequence[str]:
     others = threads.busy()  # no part of the plan, which must not change with what other programs do
     longer = f", and up to {others + 1:.1f} times that while other programs use this machine as they do now"
     takes = f"{show_time(choice.seconds)}{longer if others > 0.5 else ''}"
+    if choice.threads:
+        takes += f", by {choice.threads} thread{'s' * (choice.threads > 1)}"
     return (
         f"{images:,} images at {choice.size} x {choice.size} pixels, {network}: "
         f"{choice.epochs} passes for evidence, {choice.classifier_epochs} for the classifier",

@@ -35,6 +35,7 @@ class Given:
     repeated: int = 0  # rows that repeat an id, which are left out
     details: Path | None = None  # who decided on which of the labels, where a file beside the table says so
     file: Path | None = None  # that was read, where it was one
+    blank: tuple[str, ...] = ()  # columns with nothing in them, which may be classes that nobody looked for
 
 
 def read_given(
@@ -108,4 +109,7 @@ def read_given(
     if confirmed is not None and confirmed.confirmed is not None:
         labels = replace(labels, confirmed=confirmed.select(labels.ids).confirmed)
     repeated = len(ids) - len(first)
-    return Given(name, records, labels, tuple(there), layout.images.folder, missing, layout, repeated, details, source)
+    each = found.unused if found.label_column is None else ()
+    blank = tuple(column for column in each if not found.frame[column].str.strip().any())
+    images = layout.images.folder
+    return Given(name, records, labels, tuple(there), images, missing, layout, repeated, details, source, blank)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -94,7 +95,7 @@ def plan(
     if size is not None and not SMALLEST <= size <= LARGEST_SIZE:
         raise InputError(f"--size is {size}, but images need at least {SMALLEST} and at most {LARGEST_SIZE} pixels.")
     given = read_given(table, images, skip_missing=skip_missing, **layout)
-    labels, notes = complete(with_kind(given.labels, per_image, given.name))
+    labels, notes = complete(with_kind(given.labels, per_image, given.name), given.blank)
     if probabilities is None and not ((labels.values >= 0.5).any(axis=0) & (labels.values < 0.5).any(axis=0)).any():
         raise InputError(f"{given.name}: no class has both 1 and 0, to be compared; a blank means unknown, 0 absent.")
     people, least = len(np.unique(labels.groups)), 2 if at_most_one(features, probabilities, backbone) else FEWEST
@@ -135,21 +136,27 @@ def plan(
     return made
 
 
-def complete(labels: LabelTable) -> tuple[LabelTable, list[str]]:
+def complete(labels: LabelTable, blank: Sequence[str] = ()) -> tuple[LabelTable, list[str]]:
     """The labels with "No Finding" where no class is called so and an image may have several, and a note about it.
 
     BoMD compares the positive labels of an image with its negative ones, so it could say nothing about an image
     without a positive label, or about a set with one class. Where an image has no positive label and some are not
     known, "No Finding" is not known either.
+
+    Args:
+        blank: Columns of the table that may be classes, and that nobody has filled in.
     """
     if labels.exclusive:
         return labels, [f"{ONE_LABEL} --multi-label says otherwise."]
     if NO_FINDING in labels.classes:
         return labels, []
-    positive, unknown = (labels.values >= 0.5).any(axis=1), np.isnan(labels.values).any(axis=1)
+    positive, unknown = (labels.values >= 0.5).any(axis=1), np.isnan(labels.values).any(axis=1) | bool(blank)
     nothing = np.where(positive, 0, np.where(unknown, np.nan, 1)).astype(np.float32)
     values = np.concatenate([labels.values, nothing[:, None]], axis=1)
     note = f'"{NO_FINDING}" was added as a class, so that images without a positive label can be judged too.'
+    if blank:
+        which = f"{', '.join(blank)} {'is' if len(blank) == 1 else 'are'} blank in every row"
+        note = f'{which}: whether an image without a positive label has "{NO_FINDING}" is not known.'
     confirmed = labels.confirmed
     if confirmed is not None:  # it follows from the others, so that it is as certain as they are
         settled = confirmed.all(axis=1) | (confirmed & (labels.values >= 0.5)).any(axis=1)

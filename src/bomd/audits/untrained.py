@@ -75,10 +75,14 @@ def find_stand_in(
     where = (given.labels.ids, given.rows, len(given.records.rows))
     if features is not None:
         rows = read_features(Path(features), *where)
-        return StandIn("features", _of(rows, labels), fingerprint("features", rows.values, rows.rows), size or PICTURES)
+        key, side = fingerprint("features", rows.values, rows.rows), size or PICTURES
+        plan = f"Logistic heads on the {rows.shape[1]} features of {features} judge the labels; no network is trained."
+        return StandIn("features", _of(rows, labels), key, side, explain=lambda images: (plan,))
     values = read_probabilities(Path(str(probabilities)), *where, given.labels.classes, labels.classes)
     rows = Rows(values, np.arange(len(values)))
-    return StandIn("probabilities", _of(rows, labels), fingerprint("probabilities", values), size or PICTURES)
+    key, side = fingerprint("probabilities", values), size or PICTURES
+    plan = f"The probabilities of {probabilities} judge the labels; nothing is trained."
+    return StandIn("probabilities", _of(rows, labels), key, side, explain=lambda images: (plan,))
 
 
 def at_most_one(features: str | Path | None, probabilities: str | Path | None, backbone: str | None) -> str | None:
