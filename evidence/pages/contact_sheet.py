@@ -20,12 +20,19 @@ from bomd.files import replacing
 
 HOSPITALS = ("north", "south")  # "varied" has every look, and no finding as obvious as the first column
 SEVERITIES = (0.9, 0.7, 0.5, 0.2)
+TYPE = 18  # points: can still be read where a phone shows the sheet in 400 pixels
 
 
-def main(path: Path, size: int = 128) -> None:
+def main(path: Path) -> None:
+    with replacing(path) as temporary:
+        sheet().savefig(temporary, dpi=110, pil_kwargs={"quality": 67, "method": 6})  # a PNG is ten times as large
+
+
+def sheet(size: int = 128) -> Figure:
     columns = [(hospital, strength) for hospital in HOSPITALS for strength in SEVERITIES]
+    figure: Figure
     figure, axes = plt.subplots(
-        len(NIH), len(columns), figsize=(1.25 * len(columns) + 1.3, 1.27 * len(NIH)), squeeze=False
+        len(NIH), len(columns), figsize=(1.25 * len(columns) + 2.1, 1.27 * len(NIH)), squeeze=False
     )
     for row, name in enumerate(NIH):
         for column, (hospital, strength) in enumerate(columns):
@@ -33,10 +40,15 @@ def main(path: Path, size: int = 128) -> None:
             cell.imshow(_example(hospital, row, strength, size), cmap="gray", vmin=0, vmax=255)
             cell.set(xticks=[], yticks=[])
             if row == 0:
-                cell.set_title(f"{hospital}\nseverity {strength}", fontsize=8)
+                cell.set_title(f"{hospital}\n{strength}", fontsize=TYPE)
             if column == 0:
-                cell.set_ylabel(name.replace("_", "\n").replace("No ", "No\n"), fontsize=9)
-    _save(figure, path)
+                words = name.replace("_", "\n").replace("No ", "No\n")
+                cell.set_ylabel(words, fontsize=TYPE, rotation="horizontal", ha="right", va="center")
+    axes[0, 0].annotate(
+        "hospital\nseverity", (-0.05, 1), (0, 6), "axes fraction", "offset points", fontsize=TYPE, ha="right"
+    )
+    figure.subplots_adjust(left=0.167, right=0.995, top=0.965, bottom=0.005, wspace=0.04, hspace=0.04)
+    return figure
 
 
 def _example(hospital: str, finding: int, strength: float, size: int) -> NDArray[np.uint8]:
@@ -49,12 +61,6 @@ def _example(hospital: str, finding: int, strength: float, size: int) -> NDArray
     else:
         chosen = [int(np.abs(drawing.severity(ids, values)[:, finding] - strength).argmin())]
     return np.asarray(drawing.render_with(ids[chosen], values[chosen], size)[0])
-
-
-def _save(figure: Figure, path: Path) -> None:
-    figure.subplots_adjust(left=0.1, right=0.995, top=0.96, bottom=0.005, wspace=0.04, hspace=0.04)
-    with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=110, pil_kwargs={"quality": 70, "method": 6})  # a PNG is ten times as large
 
 
 if __name__ == "__main__":
