@@ -51,9 +51,11 @@ def ordered(grid: Grid, test: str) -> list[str]:
 
 def _figure(grid: Grid, test: str) -> Figure:
     rows = ordered(grid, test)
+    # The table has the other levels, too, as not run; a panel without a dot would say nothing.
+    noises = [noise for noise in grid.noises if any(grid.score(label, noise, test) for label in rows)]
     with draw(0.75 + ROW * len(rows), WIDTH) as figure:
-        panels = figure.subplots(1, len(grid.noises), sharey=True, squeeze=False)[0]
-        for axes, noise in zip(panels, grid.noises, strict=True):
+        panels = figure.subplots(1, len(noises), sharey=True, squeeze=False)[0]
+        for axes, noise in zip(panels, noises, strict=True):
             _panel(axes, rows, [grid.score(label, noise, test) for label in rows])
             axes.set_title(noise if noise.startswith("no") else f"noise {noise}")
         panels[0].set_yticks(range(len(rows)), rows)

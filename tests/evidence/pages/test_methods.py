@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 from pathlib import Path
 
 from bomd.experiments.recorded import Record
@@ -167,5 +168,7 @@ def test_the_drawing_has_a_row_for_each_method(tmp_path: Path) -> None:
     files = dot_plots.write(grid, tmp_path)
     assert [path.stem for path in files] == ["short-south", "short-held-out-patients"]
     drawn = files[0].read_text()
-    assert "noise (0.4, 0.4)" in drawn
+    assert re.findall("<!-- (n[^-]*) -->", drawn) == ["noise (0.4, 0.4)"], (
+        "levels at which nothing has run are left out"
+    )
     assert drawn == dot_plots.write(grid, tmp_path / "again")[0].read_text()
