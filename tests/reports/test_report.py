@@ -39,7 +39,7 @@ from bomd.reports import figures, gallery, noise_curves, report
 from bomd.reports.noise_curves import Judged, compare, judge, panels
 from bomd.reports.report import write_report
 from bomd.reports.summary import gather, groups_of, summary_table
-from bomd.reports.words import in_words
+from bomd.reports.words import in_words, margin_words
 from bomd.runs import Run, write_lines
 from bomd.tables import NO_FINDING, Flags, LabelTable, Opinion
 
@@ -539,6 +539,39 @@ def test_held_out_patients_are_no_test_set(tmp_path: Path) -> None:
     page = read([run], tmp_path / "report.html")
     assert "No test set." in page.text
     assert "over the findings of held-out patients, labels before noise." in page.text
+
+
+def test_the_margin_is_explained_for_the_methods_that_are_shown(tmp_path: Path) -> None:
+    """And of those that are known alone: whoever brings a method of their own has margins of their own."""
+    runs = [write_run(tmp_path / "runs", method) for method in ("bomd", "bomd-plus", "mine.module:Own")]
+    bomd, plus, own = (groups([run]) for run in runs)
+    expected = "With bomd-plus it is 0.5 less the number of its labels that are expected to be wrong."
+    assert margin_words(plus) == [expected]
+    assert margin_words(own) == []
+    assert [words.split(" it is ")[0] for words in margin_words([*bomd, *plus, *bomd])] == [
+        "With bomd",
+        "With bomd-plus",
+    ]
+    page = read(runs[1:2], tmp_path / "report.html").text
+    assert expected in page
+    assert "With bomd it is" not in page
+
+
+def test_the_margin_of_bomd_without_scores_is_one_of_votes(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs", "bomd")
+    result = json.loads((run.directory / "result.json").read_text())
+    write_json(run.directory / "result.json", result | {"settings": {"stage": "self-supervised"}})
+    (words,) = margin_words(groups([run]))
+    assert words.startswith("With bomd it is the share of its nearest images")
+
+
+def test_the_seed_of_a_run_is_no_number_of_seeds(tmp_path: Path) -> None:
+    """0 below the head "seeds" would read as none."""
+    run = write_run(tmp_path / "runs")
+    (head,) = [column.header for column in summary_table([run]).columns if "seed" in str(column.header)]
+    assert head == "seed"
+    write_report([run], tmp_path / "report.html")
+    assert '<th scope="col">seed</th>' in (tmp_path / "report.html").read_text()
 
 
 def test_a_method_without_flags(tmp_path: Path) -> None:

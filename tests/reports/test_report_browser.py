@@ -225,6 +225,16 @@ def test_what_is_printed_fits_the_paper(browser: Any, pages: dict[str, Path], na
         assert browser.execute_script(style) == "rgb(255, 255, 255)"
         hidden = "return [...document.querySelectorAll('nav, .finder')].every(item => !item.getClientRects().length)"
         assert browser.execute_script(hidden)
+        touching = (
+            "return [...document.querySelectorAll('.card thead th')]"
+            ".filter(head => head.scrollWidth > head.clientWidth).map(head => head.textContent)"
+        )
+        assert browser.execute_script(touching) == []
+        alone = (
+            "return [...document.querySelectorAll('h2, h3, h4, .legend, h2 + p, h3 + p, h4 + p')]"
+            ".filter(item => getComputedStyle(item).breakAfter != 'avoid').map(item => item.outerHTML.slice(0, 120))"
+        )
+        assert browser.execute_script(alone) == []
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 

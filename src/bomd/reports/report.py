@@ -20,7 +20,7 @@ from bomd.reports import figures, gallery, gate
 from bomd.reports.figures import Dots, Look
 from bomd.reports.noise_curves import Judged, judge, noise_figures, score_table
 from bomd.reports.summary import gather, groups_of, spread_meaning, test_head
-from bomd.reports.words import audit_in_words, in_words, overview, show_gap, subject
+from bomd.reports.words import audit_in_words, in_words, margin_words, overview, show_gap, subject
 from bomd.runs import Run
 from bomd.tables import NO_FINDING
 
@@ -142,6 +142,7 @@ def _page(grids: Sequence[Judged], parts: Parts, detailed: Sequence[_Part], look
         "findings": _findings(grids, parts),
         "detection": flagging,
         "known": {key for part in flagging for key in part.group.detection},
+        "margin_words": margin_words([part.group for part in flagging]),
         "margins": [{"part": part, "figure": figure} for part, figure in margins if figure],
         "composition": [
             {"part": part} | gallery.composition(part.group.first, f"{part.name}c")

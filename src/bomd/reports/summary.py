@@ -67,7 +67,7 @@ def summary_table(runs: Sequence[Run]) -> Table:
     )
     names = [test_head(test).replace(", ", ",\n") for test in tests]
     right = [test for test in tests if any(group.score(test, "accuracy") for group in groups)]
-    headings = ["method", "seeds", *names, *(f"{test_head(test)}\naccuracy" for test in right), "flagged"]
+    headings = ["method", "seed", *names, *(f"{test_head(test)}\naccuracy" for test in right), "flagged"]
     headings += ["flag\nAUROC"] * detected + ["label\nAUC"] * relabelled + ["time"]
     least = 13 if any(len(group.runs) == 1 for group in groups) else 7  # an interval is of use only whole
     for heading in ["data"] * several + headings:

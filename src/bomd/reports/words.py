@@ -18,6 +18,16 @@ from bomd.reports.summary import test_name
 ANOTHER = "Another seed may give another number."
 MANY = 5  # methods; the best of more looks better than it is
 CLASSES = 14  # named one by one; the table of an audit has them all
+_SCORES = "the score of the lowest class that it is labelled with less that of the highest other class"
+_EXPECTED = "0.5 less the number of its labels that are expected to be wrong"
+_VOTES = "the share of its nearest images that agree with its most doubtful label, less one half"
+MARGINS = {  # method, or kind of audit -> what it orders images by; an image's margin is ...
+    **dict.fromkeys(("bomd", "bomd-paper"), _SCORES),
+    **dict.fromkeys(("bomd-plus", "features", "probabilities", "frozen"), _EXPECTED),
+    "cleanlab": "cleanlab's quality score of its labels",
+    "small-loss": "minus the mean loss of its labels",
+    "li-transition": "the lowest probability of any of its labels to be clean",
+}
 Point = dict[str, str]  # "lead" in bold, "text" after it
 
 
@@ -37,6 +47,18 @@ def in_words(grid: Judged) -> list[Point]:
         text = "Means over fewer seeds are less certain; the list is below the table of methods."
         points.append(_point(f"Not complete: {count} of {of} entries lack runs.", text))
     return points
+
+
+def margin_words(groups: Iterable[Group]) -> list[str]:
+    """What the margins of these methods are, each said once; nothing of a method that is not known here."""
+    methods: dict[str, list[str]] = {}
+    for group in groups:
+        voted = (group.first.result.settings or {}).get(
+            "stage"
+        ) == "self-supervised"  # of BoMD, which then has no scores
+        if words := _VOTES if voted else MARGINS.get(group.method):
+            methods.setdefault(words, []).append(group.method)
+    return [f"With {' and '.join(dict.fromkeys(names))} it is {words}." for words, names in methods.items()]
 
 
 def overview(grid: Judged) -> dict[str, Any]:
