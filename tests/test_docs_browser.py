@@ -91,6 +91,27 @@ def test_nothing_is_wider_than_a_phone(browser: Any, address: str, documentation
     assert {page: by for page, by in wide.items() if by > 0} == {}
 
 
+def test_names_in_tables_stay_in_one_piece_on_a_phone(browser: Any, address: str) -> None:
+    broken = "return [...document.querySelectorAll('table code')].filter(name => name.getClientRects().length > 1)"
+    for page in ("architecture", "benchmarks", "reference/command-line"):
+        show(browser, f"{address}/{page}.html", 390, "light")
+        assert browser.execute_script("return document.querySelectorAll('table code').length") > 10
+        assert browser.execute_script(f"{broken}.map(name => name.textContent)") == [], page
+
+
+def test_the_main_tables_of_the_successor_are_seen_whole_on_a_laptop(browser: Any, address: str) -> None:
+    """Text does not grow with them: a line of more than a hundred letters is hard to follow."""
+    show(browser, f"{address}/successor.html", 1400, "light")
+    hidden = (
+        "return [...document.querySelectorAll('table')].filter(table => /none.*sparse/s.test(table.tHead.innerText))"
+        ".map(table => table.offsetWidth - table.closest('.md-typeset__scrollwrap').clientWidth)"
+    )
+    tables = browser.execute_script(hidden)
+    assert len(tables) >= 5
+    assert max(tables) <= 0
+    assert browser.execute_script("return document.querySelector('article > p').offsetWidth") <= 720
+
+
 def test_search_finds_a_page_and_code_can_be_copied(browser: Any, address: str) -> None:
     show(browser, f"{address}/start.html", 1280, "light")
     assert browser.execute_script("return document.querySelectorAll('.md-content pre button').length") > 0
