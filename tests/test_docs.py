@@ -367,6 +367,17 @@ def test_what_is_made_of_records_is_on_the_site_though_not_in_the_repository(sit
     assert "detection AUROC" in pages["start.html"][0].read_text()
     for name, tests in {"methods-demo": 4, "methods-nih": 3}.items():
         assert len({target for target in pages[f"{name}.html"][1].loaded if "images/methods/" in target}) == tests
+    assert [path.name for path in site if "which <code>make docs</code> builds" in path.read_text()] == []
+
+
+def test_readers_of_the_repository_are_told_where_the_rest_is() -> None:
+    """A mark that the site fills is no gap: words before it, which the site leaves out, say what is missing."""
+    for page in PAGES:
+        lines = [line for line in page.read_text().splitlines() if hook.MARK.fullmatch(line)]
+        assert [line for line in lines if line.startswith("<!--")] == [], page.name
+    assert hook.MARK.sub("table", "Before.\n\n*It is on the site.* <!-- summary demo -->\n\nAfter.") == (
+        "Before.\n\ntable\n\nAfter."
+    )
 
 
 @pytest.mark.slow

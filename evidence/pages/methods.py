@@ -193,7 +193,8 @@ def first_of(found: Grid) -> Record:
 
 def section(found: Grid) -> str:
     """Everything about one experiment: a mark for its pictures, who is better than whom, costs, and what runs used."""
-    parts = [f"## After {epochs(found)} epochs\n", f"<!-- methods {found.name} -->\n", differences(found)]
+    told = "*The dots are on the site, which `make docs` builds.*"
+    parts = [f"## After {epochs(found)} epochs\n", f"{told} <!-- methods {found.name} -->\n", differences(found)]
     details = {
         "Cost": _named(found, costs_table(found)) + "\n" + costs(found),
         "Settings that follow the noise": following(found),

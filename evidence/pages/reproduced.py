@@ -69,6 +69,7 @@ with the settings of the recipe; what is missing in them was run later."""
 PAPER = "-paper-"  # in the names of the paper's own numbers
 FOLDED = ("-tests", PAPER, "per-finding", "-summary", "hyper-parameters")  # in the names of parts that few will read
 PAGE, IMAGES = "reproduced.md", "images/reproduced"  # on the site
+NOT_MADE = "It was not made: the runs for it are missing, or the data cannot serve."
 SITE_FORMS = (".csv", ".md", ".tex", ".svg")  # all but PNG, which takes as long as the rest
 
 
@@ -199,7 +200,10 @@ def topic_page(name: str, results: Path = RESULTS) -> str:
     for recipe, kind in RECIPES.items():
         parts += [f"## {kind.capitalize()} images", ""]
         parts += [FIRST_RUNS.format(page=COMPARED[recipe]), ""] if name == ALL_METHODS and recipe in COMPARED else []
-        parts += [line for artefact in topic.artefacts for line in (f"<!-- reproduced {recipe}/{artefact} -->", "")]
+        for artefact in topic.artefacts:
+            place = f"On the site, which `make docs` builds; numbers: [{recipe}](../../results/reproduced/{recipe})."
+            rest = place if any((results / "reproduced" / recipe).glob(f"{artefact}*")) else NOT_MADE
+            parts += [f"*{ARTEFACTS[artefact].what} {rest}* <!-- reproduced {recipe}/{artefact} -->", ""]
     return "\n".join(parts)
 
 
@@ -218,7 +222,7 @@ def shown(recipe: str, name: str, folder: Path) -> str:
     index, artefact = read_index(folder), ARTEFACTS[name]
     head = [f"### {artefact.what.rstrip('.')}", ""]
     if name not in index:
-        return "\n".join([*head, "It was not made: the runs for it are missing, or the data cannot serve.", ""])
+        return "\n".join([*head, NOT_MADE, ""])
     return "\n".join([*head, f"In the paper: `{artefact.paper}`.", "", *_parts(recipe, index[name], folder)])
 
 

@@ -84,6 +84,8 @@ MENUS: dict[str, Any] = {
 }
 # Files of the repository that are pages of the site, too.
 BORROWED = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+# Where the site shows what is made of records; what stands before it says where it is to those who read the repository.
+MARK = re.compile(r"^(?:\*.*\* )?<!-- (\w+) (\S+) -->$", flags=re.MULTILINE)
 _BAR = "\\|"
 DATA = "data"  # where the tables of results/ are on the site
 # Where a link into the repository leads on the site.
@@ -139,7 +141,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     if page.file.src_uri == "index.md":
         page.meta["hide"] = ["navigation", "toc"]  # it is short, and has a way to everything itself
-    text = re.sub(r"^<!-- (\w+) (\S+) -->$", _made, markdown, flags=re.MULTILINE)
+    text = MARK.sub(_made, markdown)
     text = re.sub(r"(?<=\d) ± (?=\d)", "\u00a0±\u00a0", text)  # in one piece
     return with_own_links(re.sub(r"^\|.*$", _bars, text, flags=re.MULTILINE), page.file.src_uri)
 
