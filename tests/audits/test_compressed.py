@@ -70,8 +70,8 @@ def test_an_audit_finds_the_same_and_keeps_the_same(place: Path, suffix: str, se
     assert one is not None
     assert two is not None
     assert (two / kept.TABLE).read_bytes() == (one / kept.TABLE).read_bytes()
-    for folder, file in ((one, place / f"labels{suffix}"), (two, place / f"labels{suffix}.gz")):
-        assert read_json(folder / kept.FORM)["source"] == {"file": str(file), "digest": checksum(file)}
+    for kept_in, file in ((one, place / f"labels{suffix}"), (two, place / f"labels{suffix}.gz")):
+        assert read_json(kept_in / kept.FORM)["source"] == {"file": str(file), "digest": checksum(file)}
     assert read_json(two / kept.FORM) | {"source": None} == read_json(one / kept.FORM) | {"source": None}
     assert read_json(two / kept.FORM)["suffix"] == suffix  # reviewed labels go back as such a file
     assert read_json(two / kept.FORM)["digest"] == checksum(two / kept.TABLE)
