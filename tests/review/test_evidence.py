@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from bomd.errors import InputError
 from bomd.experiments.records import LabelRecord
 from bomd.files import write_json
 from bomd.progress import shown
+from bomd.review.decisions import FILE, Event, Journal
 from bomd.review.evidence import UNKNOWN, only_run, open_evidence, png, tint
 from bomd.review.export import as_details, as_table, read_reviewed
 from bomd.review.pictures import Pictures
@@ -190,6 +192,56 @@ def test_a_run_without_anything_to_review_is_refused(tmp_path: Path) -> None:
         open_evidence(four(tmp_path, neighbours=None, flags=None, opinion=content))
 
 
+def decide(path: Path, *events: Event) -> None:
+    with closing(Journal(path, ("Mass", "Edema"))) as journal:
+        for event in events:
+            journal.submit(event).result(timeout=20)
+
+
+ADA = Event("Ada", "a", "keep", (1, 0))
+
+
+@pytest.mark.parametrize(
+    ("events", "decided"),
+    [
+        ([], False),  # a page that was opened and closed
+        ([ADA, Event("Ada", "a", "undo", undoes=1)], False),
+        ([Event("Ada", "a", "skip")], False),
+        ([ADA, Event("Ada", "a", "skip")], False),
+        ([ADA, Event("Grace", "a", "skip")], True),
+        ([ADA, ADA, Event("Ada", "a", "undo", undoes=2)], True),
+    ],
+)
+def test_an_earlier_audit_is_named_only_where_a_decision_stands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], events: list[Event], decided: bool
+) -> None:
+    earlier, latest = (tmp_path / "runs" / name for name in ("one", "two"))
+    for place in (earlier, latest):
+        place.mkdir(parents=True)
+        four(place)
+    write_json(tmp_path / "audit.json", {"run": "runs/two"})
+    decide(earlier / FILE, *events)
+    with shown():
+        assert only_run(tmp_path) == latest
+    assert ("People decided on an earlier audit" in "".join(capsys.readouterr())) is decided
+
+
+@pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\0" + bytes(200)])
+def test_a_damaged_file_of_decisions_of_an_earlier_audit_stops_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        four(tmp_path / "runs" / name)
+    write_json(tmp_path / "audit.json", {"run": "runs/two"})
+    (tmp_path / "runs" / "one" / FILE).write_bytes(content)
+    capsys.readouterr()
+    with shown():
+        assert only_run(tmp_path) == tmp_path / "runs" / "two"
+    assert "".join(capsys.readouterr()) == ""
+    assert (tmp_path / "runs" / "one" / FILE).read_bytes() == content
+
+
 @pytest.mark.parametrize("store", [3, None, ["images"]])
 def test_a_damaged_place_of_images_is_refused(run: Path, store: object) -> None:
     write_json(run / "images.json", {"store": store})
@@ -210,11 +262,11 @@ def test_a_folder_with_one_run_stands_for_it(tmp_path: Path, capsys: pytest.Capt
     write_json(tmp_path / "audit.json", {"run": "runs/two"})
     assert only_run(tmp_path) == tmp_path / "runs" / "two"
     # Where people had decided on the one before, their work is not lost from sight.
-    (first / "review.sqlite").touch()
+    decide(first / FILE, ADA)
     with shown():
         assert only_run(tmp_path) == tmp_path / "runs" / "two"
     assert f"which stays in {first}: " in "".join(capsys.readouterr())
-    (tmp_path / "runs" / "two" / "review.sqlite").touch()
+    decide(tmp_path / "runs" / "two" / FILE, ADA)
     with shown():
         only_run(tmp_path)
     assert "earlier" not in "".join(capsys.readouterr())

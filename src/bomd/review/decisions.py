@@ -194,6 +194,20 @@ def current(events: Sequence[Event]) -> dict[str, dict[str, Event]]:
     return standing
 
 
+def anybody_decided(path: Path) -> bool:
+    """Whether a judgement stands in a file of decisions; a review makes the file before anybody has decided.
+
+    No file that cannot be read says so.
+    """
+    try:
+        with _readable(path), closing(_connect(path)) as connection:
+            classes = [name for (name,) in connection.execute("SELECT DISTINCT class FROM decisions")]
+        standing = current(read_events(path, classes))
+    except InputError:
+        return False
+    return any(event.action in JUDGEMENTS for said in standing.values() for event in said.values())
+
+
 @contextmanager
 def only_server(directory: Path, address: str) -> Iterator[None]:
     """Hold a run's lock, which the system lets go of when its holder dies; a second server is told who has it."""

@@ -18,7 +18,7 @@ from bomd.data.store import Store
 from bomd.errors import InputError
 from bomd.experiments.records import LabelRecord, load_record, patients_of, store_of
 from bomd.progress import say
-from bomd.review.decisions import FILE
+from bomd.review.decisions import FILE, anybody_decided
 from bomd.runs import run_of_audit
 from bomd.tables import LabelTable, Text
 
@@ -123,7 +123,7 @@ def only_run(place: Path) -> Path:
         return place
     run = run_of_audit(place)
     if run is not None and (run / "labels.npz").is_file():
-        earlier = sorted(file.parent for file in place.glob(f"**/{FILE}"))
+        earlier = sorted(file.parent for file in place.glob(f"**/{FILE}") if anybody_decided(file))
         if earlier and run not in earlier:
             say(f"People decided on an earlier audit, which stays in {earlier[-1]}: name that folder to use it.")
         return run
