@@ -260,6 +260,31 @@ def test_a_card_says_why_there_is_no_threshold_and_leaves_out_how_a_file_was_lai
         assert "- Label noise: none was added on purpose" in text
 
 
+def test_a_card_says_how_many_labels_people_decided_on(tmp_path: Path) -> None:
+    """Where nobody decided on any, or a model is of before that was written down, the set's own labels are meant."""
+    config = parse({"name": "own", "method": "bce", "train": {"dataset": "folder"}}, METHODS)
+    none = {"labels": 0, "images": 0}
+    metrics: dict[str, Any] = {"validation": SCORES.brief()}
+    held_out = "*validation* are patients held out of the training set, with "
+
+    def written(decided: dict[str, dict[str, int]] | None) -> str:
+        facts = card.facts_of(config, {"train": 9, "validation": 4}, decided)
+        if decided is None:
+            del facts["decided"]
+        model.save(tmp_path, [build("small", 3, seed=1)], CLASSES, 32, metrics=metrics, **facts)
+        assert model.load(tmp_path, "cpu").facts == facts
+        return (tmp_path / "README.md").read_text()
+
+    for plain in (written(None), written({"train": none, "validation": none})):
+        assert f"{held_out}the labels the set came with." in plain
+        assert "people" not in plain
+    both = written({"train": {"labels": 1200, "images": 300}, "validation": {"labels": 1, "images": 1}})
+    assert "- Decided by people: 1,200 labels of 300 images, learnt in full." in both
+    assert f"{held_out}the labels the set came with, except 1 label of 1 image as people decided." in both
+    metrics["validation, before noise"] = SCORES.brief()
+    assert f"{held_out}labels that have the added noise; *before noise* are the same" in written(None)
+
+
 def test_no_noise_is_said_as_such() -> None:
     for noise in ({}, {"kind": "none"}, {"kind": "symmetric", "rows": 0.0, "labels": 0.4}):
         assert card._noise(noise) is None

@@ -308,7 +308,11 @@ def test_one_command_from_decisions_to_a_model_with_thresholds(
     said = capsys.readouterr().out
     assert said.splitlines()[-1] == f"Next, new images: bomd predict {run / 'retrained' / 'model'} IMAGES"
     model = read_json(run / "retrained" / "model" / "model.json")
-    assert set(model["thresholds"]) == set(given.classes)
+    assert model["thresholds"] == dict.fromkeys(given.classes)  # 18 images cannot have 10 with a finding and 10 without
+    for name in given.classes:
+        assert f"\n  {name}: too few held-out labels, or no better than a coin on them\n" in said
+    card = (run / "retrained" / "model" / "README.md").read_text()
+    assert "No threshold was chosen: too few held-out labels, or no better than a coin on them." in card
     after = only_run(tmp_path / "runs" / "run-retrained")
     record = LabelRecord.load(after / "labels.npz").given
     assert 0 < len(record) < len(given)  # the others choose thresholds
@@ -316,8 +320,28 @@ def test_one_command_from_decisions_to_a_model_with_thresholds(
     assert len(record) + len(held_out) == len(given)
     (own,) = [table.select(given.ids[:1]).values[0] for table in (record, held_out) if given.ids[0] in table.ids]
     assert own.tolist() == list(flipped)
+    side = "train" if given.ids[0] in record.ids else "validation"
+    assert model["facts"]["decided"] == {side: {"labels": len(given.classes), "images": 1}}
+    assert f"{len(given.classes)} labels of 1 image" in card
     with pytest.raises(InputError, match="between 0 and 1"):
         cli_review.retrain(run, held_out=1.5)
+
+
+def test_where_an_image_has_one_class_a_model_is_not_said_to_lack_thresholds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY.replace("count = 60", "count = 60\none_finding = true"))
+    bomd("run", str(tmp_path / "tiny.toml"), "--runs", str(tmp_path / "runs"))
+    run = only_run(tmp_path / "runs")
+    given = LabelRecord.load(run / "labels.npz").given
+    with closing(Journal(run / FILE, given.classes)) as journal:
+        kept = tuple(int(value) for value in given.values[0])
+        journal.submit(Event("Ada", str(given.ids[0]), "keep", kept)).result(timeout=20)
+    capsys.readouterr()
+    bomd("retrain", str(run))
+    said = capsys.readouterr().out
+    assert "An image has one class: the one with the highest probability is called.\n" in said
+    assert "thresholds" not in said
 
 
 def test_nothing_can_be_retrained_where_nothing_was_trained(run: Path) -> None:

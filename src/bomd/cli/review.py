@@ -139,15 +139,20 @@ def retrain(
     from bomd.experiments.recorded import Record
     from bomd.files import read_json
     from bomd.measure.result import VALIDATION
+    from bomd.models import card
     from bomd.review.retrain import retrain as train_again
 
     done = train_again(run, output, held_out)
     held_out_images = Record.of(done.run).result.images[VALIDATION]
-    chosen = read_json(done.model / "model.json").get("thresholds") or {}
-    there = {name: value for name, value in chosen.items() if value is not None}
-    say(f"{_images(held_out_images)} of held-out patients gave {len(there)} of {len(chosen)} thresholds:")
-    for name, value in chosen.items():
-        say(f"  {name}: {'too few or too uncertain labels' if value is None else f'{value:.2f}'}")
+    description = read_json(done.model / "model.json")
+    chosen = description.get("thresholds") or {}
+    if description.get("format") == card.ONE_CLASS:
+        say(card.LIKELIEST)
+    else:
+        there = [name for name, value in chosen.items() if value is not None]
+        say(f"{_images(held_out_images)} of held-out patients gave {len(there)} of {len(chosen)} thresholds:")
+        for name, value in chosen.items():
+            say(f"  {name}: {card.NO_THRESHOLD if value is None else f'{value:.2f}'}")
     say(f"Model: {done.model}")
     say(f"Report: {done.page}")
     say(f"Next, new images: {typed('predict', done.model, 'IMAGES')}")

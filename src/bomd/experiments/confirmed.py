@@ -21,10 +21,15 @@ def after_noise(noisy: LabelTable, before: LabelTable) -> LabelTable:
     return replace(noisy, values=values, confirmed=before.confirmed)
 
 
+def count_decided(labels: LabelTable) -> dict[str, int]:
+    """How many labels of how many images people decided on."""
+    confirmed = np.zeros((0, 0), np.bool_) if labels.confirmed is None else labels.confirmed
+    return {"labels": int(confirmed.sum()), "images": int(confirmed.any(axis=1).sum())}
+
+
 def decided_note(labels: LabelTable, decided: Corrections | None = None, so: str = LEARNT) -> str:
     """How many labels people decided on, where that stands, and what follows, for a reader of the run."""
-    confirmed = np.zeros((0, 0), np.bool_) if labels.confirmed is None else labels.confirmed
-    count, images = int(confirmed.sum()), int(confirmed.any(axis=1).sum())
+    count, images = count_decided(labels).values()
     told = f"{count} label{'s' * (count != 1)} of {images} image{'s' * (images != 1)} {'is' if count == 1 else 'are'}"
     return f"{told} as people decided{'' if decided is None else f' ({decided.file.name})'}: {so}."
 

@@ -21,7 +21,7 @@ from bomd.data.datasets.corrected import Corrections, details_beside
 from bomd.data.split import split_by_patient
 from bomd.data.store import Store
 from bomd.errors import InputError
-from bomd.experiments.confirmed import after_noise, decided_note, keep_confirmed
+from bomd.experiments.confirmed import after_noise, count_decided, decided_note, keep_confirmed
 from bomd.experiments.inputs import code_of_run, state_of, without_copies, without_shared_patients
 from bomd.experiments.noise import add_noise, plan_noise
 from bomd.experiments.one_label import Tables, check_one_label, of_one_kind, one_label_note
@@ -190,7 +190,9 @@ def run_on(
             colour=images.colour,
             exclusive=given.exclusive,
             converts=kept_as.converted,
-            **card.facts_of(config, result.images),
+            **card.facts_of(
+                config, result.images, {"train": count_decided(given), VALIDATION: count_decided(validation)}
+            ),
         )
         log_history(this.directory, course, loggers)
 

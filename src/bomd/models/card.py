@@ -19,10 +19,20 @@ from bomd.saved import mapped
 ONE_CLASS = 3  # the format of a model whose probabilities add up to 1
 FIT = ("backbone", "weights", "epochs", "batch", "augment", "select")  # settings worth a line
 TEMPLATE = Path(__file__).with_suffix(".md")
+NO_THRESHOLD = "too few held-out labels, or no better than a coin on them"
+LIKELIEST = "An image has one class: the one with the highest probability is called."
 
 
-def facts_of(config: Config, images: Mapping[str, int]) -> dict[str, Any]:
-    """What a model was trained on, how, and with how many images of each set, without the machine's own paths."""
+def facts_of(
+    config: Config, images: Mapping[str, int], decided: Mapping[str, Mapping[str, int]] | None = None
+) -> dict[str, Any]:
+    """What a model was trained on and how, without the machine's own paths.
+
+    Args:
+        config: The settings of the run.
+        images: How many each set has.
+        decided: How many "labels" of how many "images" of each set are as people decided.
+    """
     fit = asdict(config.fit)
     return {
         "run": config.name,
@@ -32,6 +42,7 @@ def facts_of(config: Config, images: Mapping[str, int]) -> dict[str, Any]:
         "train": _without_paths(config.train),
         "noise": _without_paths(config.noise),
         "images": dict(images),
+        "decided": {name: dict(count) for name, count in (decided or {}).items() if count["labels"]},
         "fit": _without_paths({name: fit[name] for name in FIT}),
         "version": version_of("bomd"),
     }
@@ -54,12 +65,15 @@ def write(description: Mapping[str, Any]) -> str:
         one_class=description["format"] == ONE_CLASS,
         colour=str(description["preprocessing"].get("reading", "")).startswith("colour"),
         images=facts.get("images", {}),
+        decided=facts.get("decided", {}),
         dataset=train.get("dataset", "not recorded"),
         # The classes stand at the top of the card, and how a file was laid out says nothing about the images.
         layout={key: train[key] for key in train if key not in ("dataset", "classes") and "_column" not in key},
         noise=_noise(facts.get("noise", {})),
         accuracy=any("accuracy" in scores for scores in metrics.values()),
         held_out=sum(name.startswith("validation") for name in metrics),
+        no_threshold=NO_THRESHOLD,
+        likeliest=LIKELIEST,
         called=any(description["thresholds"].get(name) is not None for name in description["classes"]),
     )
 
