@@ -345,12 +345,15 @@ def test_where_an_image_has_one_class_a_model_is_not_said_to_lack_thresholds(
 
 
 def test_nothing_can_be_retrained_where_nothing_was_trained(run: Path) -> None:
+    """That stays so however many decisions there are, and is said before anybody spends an evening on them."""
+    write_json(run / "config.json", {"format": runs.FORMAT, "config": {"method": "features"}})
+    with pytest.raises(InputError, match="trained nothing"):
+        cli_review.retrain(run)
     evidence = open_evidence(run)
     journal = Journal(run / FILE, evidence.classes)
     image = str(evidence.record.given.ids[0])
     journal.submit(Event("Ada", image, "keep", plain_labels(evidence.given[0]))).result(timeout=20)
     journal.close()
-    write_json(run / "config.json", {"format": runs.FORMAT, "config": {"method": "features"}})
     assert "bomd retrain" not in call("decisions", str(run))  # the next command is one that works
     with pytest.raises(InputError, match="trained nothing"):
         cli_review.retrain(run)

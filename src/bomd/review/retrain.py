@@ -50,9 +50,9 @@ def retrain(place: Path, output: Path | None = None, held_out: float | None = No
     if held_out is not None and not 0 < held_out < 1:
         raise InputError(f"--held-out is {held_out:g}, but must lie between 0 and 1.")
     decided = read_reviewed(run).labels.confirmed
+    config = _config_of(run)  # first, since no decision mends a run that trained nothing
     if decided is None or not decided.any():
         raise InputError(f"Nobody has decided anything yet: start with bomd review {shlex.quote(str(place))} --open")
-    config = _config_of(run)
     folder.mkdir(parents=True, exist_ok=True)
     reviewed, table = write_reviewed(run, folder / "reviewed.csv")
     labels, decided = reviewed.labels, reviewed.labels.confirmed
