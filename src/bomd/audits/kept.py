@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from bomd.audits.given import Given
 from bomd.data.cells import csv_line, harmless, meaning, original
 from bomd.data.datasets import folder
-from bomd.data.datasets import read as read_dataset
 from bomd.data.datasets.corrected import details_beside
 from bomd.data.label_files import kind_of, read_verbatim
 from bomd.data.records import Records
@@ -27,7 +26,7 @@ from bomd.errors import InputError
 from bomd.experiments.records import LabelRecord, load_record
 from bomd.files import checksum, read_json, unpacked, write_json, write_pieces
 from bomd.runs import Run
-from bomd.tables import NO_FINDING, LabelTable, rows_of
+from bomd.tables import NO_FINDING, Floats, rows_of
 from bomd.typed import convert, table
 
 TABLE, FORM = "table.csv", "table.json"
@@ -111,26 +110,27 @@ def _of_folder(train: dict[str, Any], directory: Path) -> Kept | None:
         frame, records = read_verbatim(file)
         index, said = folder.index_of(root, train.get("images")), folder.Columns.among(train)
         layout = folder.understand(frame, file, index, said)
-        now, _ = read_dataset(train, "train")
+        values = folder.values_of(layout)
     except InputError:  # moved, or it cannot be read any more: the labels of the run itself then have to do
         return None
     if "labels_from" not in train and (directory / "labels.npz").is_file():  # else another file was learnt from
-        _check_same(now, load_record(directory), layout.file)
+        _check_same(layout, values, load_record(directory))
     earlier = Path(str(train.get("labels_from", layout.file)))
     details = earlier if earlier.stem.endswith("-details") else details_beside(earlier)
     source = Source(str(layout.file.absolute()), checksum(layout.file))
     return Kept(records, form_of(layout), unpacked(layout.file).suffix, details, source)
 
 
-def _check_same(now: LabelTable, record: LabelRecord, file: Path) -> None:
+def _check_same(layout: folder.Layout, values: Floats, record: LabelRecord) -> None:
     """Refuse a table that somebody has edited since: what is written would hold changes that nobody decided on."""
     before = record.given if record.clean is None else record.clean  # noise that a recipe adds is in no table
-    remedy = f"{file} has been edited since the run learnt from it: restore it, or run again."
-    gone = sorted(set(before.ids.tolist()) - set(now.ids.tolist())) or sorted(set(before.classes) - set(now.classes))
+    remedy = f"{layout.file} has been edited since the run learnt from it: restore it, or run again."
+    ids = layout.frame[layout.id_column].str.strip().to_numpy().astype(np.str_)
+    gone = sorted(set(before.ids.tolist()) - set(ids.tolist())) or sorted(set(before.classes) - set(layout.classes))
     if gone:
         raise InputError(f"{remedy} It has no {gone[0]!r} any more.")
-    values = now.values[rows_of(now.ids, before.ids)][:, [now.classes.index(name) for name in before.classes]]
-    other = (values != before.values) & ~(np.isnan(values) & np.isnan(before.values))
+    now = values[rows_of(ids, before.ids)][:, [layout.classes.index(name) for name in before.classes]]
+    other = (now != before.values) & ~(np.isnan(now) & np.isnan(before.values))
     if other.any():
         row, column = np.argwhere(other)[0].tolist()
         first = f"{before.classes[column]!r} of {str(before.ids[row])!r}"

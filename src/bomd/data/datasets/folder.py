@@ -158,7 +158,7 @@ def labels_of(layout: Layout) -> LabelTable:
     """The labels of a table that was read and understood, with the image of every row."""
     ids = _texts(layout, layout.id_column)
     patients = None if layout.patient_column is None else _texts(layout, layout.patient_column)
-    return LabelTable(ids, layout.classes, _values(layout), _find_images(ids, layout), patients)
+    return LabelTable(ids, layout.classes, values_of(layout), _find_images(ids, layout), patients)
 
 
 def first_rows(ids: Text) -> NDArray[np.intp]:
@@ -309,7 +309,7 @@ def _choose_classes(chosen: Sequence[str], known: Sequence[str], where: str) -> 
     return tuple(chosen)
 
 
-def _values(layout: Layout) -> Floats:
+def values_of(layout: Layout) -> Floats:
     """(N, C) labels; each different cell is understood once, however often it occurs."""
     if layout.label_column is None:
         columns = np.empty((len(layout.frame), len(layout.class_columns)), dtype=np.float32)
