@@ -19,6 +19,7 @@ ROOMS = [
         "progress",
         "saved",
         "seeds",
+        "shares",
         "spread",
         "tables",
         "threads",

@@ -9,12 +9,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bomd import processes, progress, spread
+from bomd import progress, spread
 from bomd.data.batches import Images
-from bomd.files import fingerprint, mapped_array, read_array
-from bomd.filling import drop, filling
+from bomd.files import fingerprint
 from bomd.learn.learner import prepare
 from bomd.networks.backbone import Network
+from bomd.shares import own_share
 
 Stored = Literal["float32", "float16"]
 
@@ -33,7 +33,7 @@ def write_all(
 ) -> None:
     """Write what `ask` answers for un-augmented images batch by batch, or go on with it.
 
-    Several processes ask for a share each, into a file of their own; the first then joins the files.
+    Several processes ask for a share each.
 
     Args:
         networks: Those that `ask` uses. With other weights than were used so far it begins anew.
@@ -41,34 +41,15 @@ def write_all(
         what: In words, for whoever waits.
     """
     rows = spread.own_part(len(images))
-    shape = (rows.stop - rows.start, *one)
     for network in networks:
         network.eval()
-    bar = progress.bar(f"{what} of all images", shape[0])
-    with filling(_part(path), shape, _weights_of(networks), stored) as file, bar as advance:
+    bar = progress.bar(f"{what} of all images", rows.stop - rows.start)
+    with own_share(path, (len(images), *one), _weights_of(networks), stored) as file, bar as advance:
         advance(file.done)
         for _, pixels in images.iterate(torch.arange(rows.start + file.done, rows.stop), batch):
             found = ask(prepare(pixels.float(), networks[0].channels))
             file.add(found.reshape(len(found), *one).float().cpu().numpy())
             advance(len(found))
-    processes.wait()
-    if processes.count() > 1 and processes.first():
-        with mapped_array(path, (len(images), *one), stored) as values:
-            place = 0
-            for rank in range(processes.count()):
-                part = read_array(_part(path, rank), mapped=True)
-                values[place : place + len(part)] = part
-                place += len(part)
-        for rank in range(processes.count()):
-            drop(_part(path, rank))
-    processes.wait()
-
-
-def _part(path: Path, rank: int | None = None) -> Path:
-    """Where one of several processes writes its share; a single process writes the whole."""
-    if processes.count() == 1:
-        return path
-    return path.with_suffix(f".part{processes.rank() if rank is None else rank}.npy")
 
 
 def _weights_of(networks: Sequence[Network]) -> str:
