@@ -15,8 +15,9 @@ import pytest
 
 import bomd
 from bomd.audits import audit as room
-from bomd.audits import choose, untrained
+from bomd.audits import choose
 from bomd.cli import main
+from bomd.methods import nearest
 
 DOCS = Path(__file__).parents[2] / "docs"
 NOTEBOOK = DOCS / "notebooks" / "clean_your_dataset.ipynb"
@@ -25,7 +26,7 @@ NOTEBOOK = DOCS / "notebooks" / "clean_your_dataset.ipynb"
 @pytest.mark.parametrize("page", [DOCS / "ten-minutes.md", DOCS.parent / "CHANGELOG.md"])
 def test_the_number_of_images_with_neighbours_is_that_of_the_code(page: Path) -> None:
     (line,) = re.findall(r"(?:of|images of) the first ([\d,]+) (?:to look at|in the order of review)", page.read_text())
-    assert line == f"{untrained.LOOKED_AT:,}"
+    assert line == f"{nearest.LOOKED_AT:,}"
 
 
 @pytest.mark.slow

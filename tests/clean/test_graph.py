@@ -123,6 +123,23 @@ def test_rows_memory_maps_and_small_blocks_change_nothing(memory, tmp_path, monk
     assert nobody.indices.shape == nobody.distances.shape == (0, 4)
 
 
+@pytest.mark.parametrize("reading", ["images", "nodes", "ranksum"])
+def test_parts_change_nothing_and_go_on_behind_what_is_done(reading, monkeypatch):
+    values, rows, kept = cloud(13), np.array([9, 1, 59, 20, 3, 30, 31]), []
+    whole = nearest_images(values, 4, rows=rows, reading=reading, device="cpu")
+    monkeypatch.setitem(graph.PART, "cpu", 2 * 60 * 3 * 3 * 5)  # two rows
+    monkeypatch.setattr(graph, "FEWEST", 1)
+    parts = nearest_images(values, 4, rows=rows, reading=reading, device="cpu", keep=kept.append)
+    rest = nearest_images(values, 4, rows=rows, reading=reading, device="cpu", done=4)
+    assert [len(part.indices) for part in kept] == [2, 2, 2, 1]
+    for name in ("indices", "distances"):
+        expected = getattr(whole, name)
+        np.testing.assert_array_equal(getattr(parts, name), expected)
+        np.testing.assert_array_equal(np.concatenate([getattr(part, name) for part in kept]), expected)
+        np.testing.assert_array_equal(getattr(rest, name), expected[4:])
+    assert len(nearest_images(values, 4, rows=rows, device="cpu", done=7).indices) == 0
+
+
 def test_permuted_images_have_permuted_neighbours():
     values = cloud(12)
     order = np.random.default_rng(1).permutation(len(values))

@@ -9,6 +9,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
+from bomd.clean import features as files
 from bomd.clean import heads
 from bomd.clean.heads import SCALE, cross_fit_heads, find_turning, fit_heads, split_groups
 from bomd.errors import InputError
@@ -139,7 +140,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     features = np.asarray(features + 1e4, dtype=np.float32)
     whole = cross_fit_heads(features, labels, np.arange(300) // 2)
     np.save(tmp_path / "features.npy", features)
-    monkeypatch.setattr(heads, "BLOCK", 6 * 7)
+    monkeypatch.setattr(files, "BLOCK", 6 * 7)
     mapped = cross_fit_heads(np.load(tmp_path / "features.npy", mmap_mode="r"), labels, np.arange(300) // 2)
     np.testing.assert_allclose(mapped, whole, atol=2e-3)
     spread = find_turning(features).factor * features.astype(np.float64).std(axis=0) / SCALE

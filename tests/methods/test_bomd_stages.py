@@ -237,7 +237,8 @@ def test_stage_one_is_done_once_for_all_settings_of_the_graph(
     changes: tuple[dict[str, Any], ...] = ({}, {"neighbours": 5}, {"graph_weight": 0.2}, {"language": "random"})
     for change in changes:
         Bomd(stage=stage, epochs=1, batch=16, **change).prepare(bench.table, context)
-    assert [folder.name.rpartition("-")[0] for folder in tmp_path.iterdir()] == [name]
+    # The nearest images are searched for by each number of neighbours.
+    assert sorted(folder.name.rpartition("-")[0] for folder in tmp_path.iterdir()) == sorted([name, *["nearest"] * 2])
 
 
 def test_unlabelled_stays_unlabelled_and_gets_no_gradient(bench: Bench) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bomd.clean.heads import blocks
+from bomd.clean.features import blocks
 from bomd.clean.rates import known_rates
 from bomd.data.cells import meaning
 from bomd.data.label_files import read_table

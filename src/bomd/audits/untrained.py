@@ -10,15 +10,14 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from bomd import progress, runs
 from bomd.audits.arrays import Rows, read_features, read_probabilities
 from bomd.audits.frozen import open_frozen
 from bomd.audits.given import Given
 from bomd.clean.calibrate import LEAST, logistic
-from bomd.clean.graph import nearest_images
-from bomd.clean.heads import FOLDS, Features, blocks, cross_fit_heads
+from bomd.clean.features import Features
+from bomd.clean.heads import FOLDS, cross_fit_heads
 from bomd.clean.neighbours import nothing
 from bomd.clean.opinion import form_opinion
 from bomd.clean.rates import known_rates
@@ -28,14 +27,14 @@ from bomd.errors import InputError
 from bomd.experiments.packing import Source, pack_images, skipped_images
 from bomd.experiments.records import LabelRecord
 from bomd.experiments.writing import write_run
-from bomd.files import fingerprint, mapped_array, read_array, read_arrays, write_array, write_arrays
+from bomd.files import fingerprint, read_array, write_array
 from bomd.methods.bomd_plus import as_flags
+from bomd.methods.nearest import LOOKED_AT, find_nearest
 from bomd.sources import code_of
 from bomd.tables import Floats, LabelTable, rows_of
 
 Kind = Literal["features", "probabilities", "frozen"]  # where a run says how it was made, instead of a method
 NEIGHBOURS = 10  # images with the nearest features, to be looked at
-LOOKED_AT = 50_000  # images, the first in the order of review, that others are looked for: of all it would be a square
 PICTURES = 128  # pixels of the images that are packed to be looked at
 
 Values = Callable[[Source, runs.Stages], Features]  # (n, D) features or (n, C) probabilities of packed images
@@ -123,8 +122,10 @@ def run_untrained(config: Config, labels: LabelTable, values: Values, root: Path
     opinion, posterior, _ = form_opinion(scores, given, known=known_rates(config.rates, given.classes))
     targets, flags, neighbours = given.replace(posterior.truth), as_flags(opinion), None
     if config.method != "probabilities":
-        with stages.enter("nearest", *judged, opinion.rank, by=(__name__,)) as stage:
-            neighbours = nearest_to_look_at(own, opinion.rank, stage)
+        count, first = min(NEIGHBOURS, len(given) - 1), np.flatnonzero(opinion.rank <= LOOKED_AT)
+        nearest = nothing(len(given), count)
+        nearest.put(first, find_nearest(own, count, first, stages, judged, by_angle=True))
+        neighbours = nearest.indices
     record = LabelRecord(given, targets, opinion, flags=flags, neighbours=neighbours, scores=scores)
     notes = [note, *opinion.reasons, *skipped_images({"train": source})]
     facts = {"notes": notes, "seconds": round(time.time() - started, 1), "images_presented": 0}
@@ -139,23 +140,3 @@ def judge_by_features(features: Features, given: LabelTable, seed: int, stage: r
         write_array(path, cross_fit_heads(features, given.values, given.groups, seed=seed, exclusive=given.exclusive))
         stage.finish(images=len(given))
     return read_array(path)
-
-
-def nearest_to_look_at(features: Features, rank: NDArray[np.int64], stage: runs.Stage) -> NDArray[np.int64]:
-    """(N, K) the nearest images of those that people look at first, by their rank; -1 for the others.
-
-    The stage keeps them.
-    """
-    path, unit = stage.directory / "nearest.npz", stage.directory / "unit.npy"
-    if not stage.finished:
-        with mapped_array(unit, (len(features), 1, features.shape[1])) as values:
-            for rows in blocks(len(features), features):
-                lengths = np.linalg.norm(features[rows], axis=1, keepdims=True)
-                values[rows, 0] = features[rows] / np.where(lengths > 0, lengths, np.float32(1))
-        first = np.flatnonzero(rank <= LOOKED_AT)
-        found = nothing(len(features), min(NEIGHBOURS, len(features) - 1))
-        found.put(first, nearest_images(read_array(unit, mapped=True), found.indices.shape[1], rows=first))
-        write_arrays(path, {"rows": found.indices})
-        unit.unlink()
-        stage.finish(images=len(first))
-    return read_arrays(path)["rows"]

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bomd.clean.bags import open_bags
+from bomd.clean.bags import Bags, open_bags
 from bomd.clean.neighbours import Neighbours, Rows, nothing
 from bomd.clean.rounded import full_precision
 from bomd.clean.search import Search
@@ -24,6 +24,11 @@ Reading = Literal["images", "nodes", "ranksum"]
 
 RANKSUM_NODES = 200  # descriptors in each list of the `ranksum` reading
 LISTED = 2048  # images whose lists are ranked at a time
+PART = {
+    "cpu": 5e12,
+    "cuda": 5e15,
+}  # products of two numbers in about a minute, which is when results are kept, ...
+FEWEST = 1000  # ... of so many rows at least: those of fewer would read all descriptors for little
 HOST_MEMORY = 4.0  # gigabytes that a search takes on a CPU unless told otherwise
 FREE_SHARE = 0.8  # of what is free, that a search takes on a GPU
 
@@ -37,6 +42,8 @@ def nearest_images(
     reading: Reading = "images",
     device: str | torch.device | None = None,
     memory: float | None = None,
+    done: int = 0,
+    keep: Callable[[Neighbours], object] = lambda found: None,
 ) -> Neighbours:
     """Find the k nearest other images of each image.
 
@@ -57,6 +64,11 @@ def nearest_images(
         device: where to compute; by default where the tensor is, or a GPU if there is one.
         memory: gigabytes that the search may take on its device besides what is given there; by default 4 on a CPU
             and most of what is free on a GPU. How it is divided says `bomd.clean.plan`.
+        done: how many of the rows, from the first, are left out, since their neighbours are known.
+        keep: is told the neighbours of row after row in parts of about a minute, for whoever may be interrupted.
+
+    Returns:
+        The neighbours of all rows but those that are done.
     """
     descriptors = descriptors[:, None] if descriptors.ndim == 2 else descriptors
     count = len(descriptors)
@@ -80,20 +92,40 @@ def nearest_images(
     codes = np.arange(count) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
     queries = queries.astype(np.int64)
     with bar("Nearest images", len(queries)) as advance, full_precision():
+        advance(done)
         free = FREE_SHARE * torch.cuda.mem_get_info(place)[0] if place.type == "cuda" else HOST_MEMORY * 1e9
         space = free if memory is None else 1e9 * memory
         bags = open_bags(descriptors, place, space)
         if bags.values is not descriptors:
             space /= 2  # the other half holds the descriptors
-        images = Search(bags, bags, codes, codes, k, space)
-        if reading == "images":
-            return images(queries, advance)
-        nodes, owners = bags.nodes(), np.repeat(codes, bags.bag)
-        if reading == "nodes":
-            found = Search(bags, nodes, codes, owners, k, space)(queries, advance)
-            return _first_of_each(found.indices // bags.bag, found.distances)  # -1 stays -1 when divided
-        lists = Search(nodes, nodes, owners, owners, min(RANKSUM_NODES, len(nodes)), space)
-        return _rank_sum(images, lists, queries, advance)
+        find = _searcher(bags, codes, k, reading, space)
+        step = max(FEWEST, int(PART[place.type] / (bags.bag**2 * bags.width * count)))
+        found = nothing(len(queries) - done, k)
+        for start in range(done, len(queries), step):
+            near = find(queries[start : start + step], advance)
+            found.put(slice(start - done, start - done + step), near)
+            keep(near)
+        return found
+
+
+def _searcher(
+    bags: Bags, codes: Rows, k: int, reading: Reading, space: float
+) -> Callable[[Rows, Callable[..., object]], Neighbours]:
+    """What finds the neighbours of some rows within so many bytes, and tells how many are done."""
+    images = Search(bags, bags, codes, codes, k, space)
+    if reading == "images":
+        return images
+    nodes, owners = bags.nodes(), np.repeat(codes, bags.bag)
+    if reading == "nodes":
+        near = Search(bags, nodes, codes, owners, k, space)
+        return lambda rows, advance: _images_of(near(rows, advance), bags.bag)
+    lists = Search(nodes, nodes, owners, owners, min(RANKSUM_NODES, len(nodes)), space)
+    return lambda rows, advance: _rank_sum(images, lists, rows, advance)
+
+
+def _images_of(nodes: Neighbours, bag: int) -> Neighbours:
+    """The different images of the nearest descriptors."""
+    return _first_of_each(nodes.indices // bag, nodes.distances)  # -1 stays -1 when divided
 
 
 def _first_of_each(indices: Rows, distances: Floats) -> Neighbours:

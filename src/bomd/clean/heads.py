@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from scipy.optimize import minimize  # type: ignore[import-untyped]
 from scipy.special import log_softmax, softmax  # type: ignore[import-untyped]
 
 from bomd.clean.calibrate import LEAST, Doubles, logistic, sigmoid
+from bomd.clean.features import Features, blocks
 from bomd.errors import InputError
 from bomd.tables import Floats
 
@@ -21,16 +21,6 @@ DIRECTIONS = 400  # at most that the features are rotated to: those along which 
 SCALE = 0.1  # of a standardised feature, so that the ridges mean the same for any features
 ITERATIONS = 60  # of L-BFGS
 FITTED = 50_000  # images at most that a head is fitted on; a few hundred weights need no more
-BLOCK = 1 << 20  # numbers that are looked at together
-
-
-class Features(Protocol):
-    """(N, D) numbers that need not be in memory: an array, a memory map, or anything that gives rows of one."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    def __len__(self) -> int: ...
-    def __getitem__(self, rows: Any, /) -> NDArray[Any]: ...
 
 
 def cross_fit_heads(
@@ -84,12 +74,6 @@ def cross_fit_heads(
                 scores[place, rows][own] = turned[own] @ found[:-1] + found[-1]
             surprise[place] += _surprise(scores[place, rows], labels[rows], exclusive)
     return np.asarray(scores[np.argmin(surprise)])
-
-
-def blocks(count: int, features: Features) -> Iterator[slice]:
-    """Consecutive rows, as many at a time as take little memory."""
-    step = max(1, BLOCK // features.shape[1])
-    return (slice(start, min(start + step, count)) for start in range(0, count, step))
 
 
 def split_groups(groups: NDArray[Any], folds: int, seed: int) -> NDArray[np.intp]:

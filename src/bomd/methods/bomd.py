@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bomd import progress
 from bomd.clean.detect import detect, scores_of
 from bomd.clean.graph import nearest_images
-from bomd.clean.neighbours import Neighbours, nothing
+from bomd.clean.neighbours import nothing
 from bomd.clean.relabel import neighbour_mean, relabel
 from bomd.config import FitSettings
 from bomd.describe import contrast
@@ -25,6 +24,7 @@ from bomd.files import read_array
 from bomd.learn.engine import History
 from bomd.methods.base import Context, Method, Prepared, Space
 from bomd.methods.fitted import fit_once, own_settings
+from bomd.methods.nearest import find_nearest
 from bomd.methods.nvum import SCORES, Nvum, keep_features
 from bomd.seeds import derive
 from bomd.tables import Flags, Floats, LabelTable
@@ -129,15 +129,15 @@ class Bomd(Method):
             "self-supervised": self._describe_by_contrast,
         }[self.stage]
         found = describe(train, context)
-        search = partial(self._search, found.descriptors, train=train, context=context)
+        groups = None if self.same_patient else train.groups
+        how: dict[str, Any] = {"groups": groups, "reading": self.reading, "device": context.fabric.device}
+        scores, rule = found.scores, "break the rank rule"
+        flags = None if scores is None else detect(scores, train)
+        suspect = np.ones(len(train), dtype=np.bool_) if flags is None else flags.noisy
         neighbours = nothing(len(train), self.neighbours)  # nobody votes on an image that is not suspect
-        if found.scores is not None:
-            scores, flags, rule = found.scores, detect(found.scores, train), "break the rank rule"
-            suspect = flags.noisy
-            neighbours.put(suspect, search(np.flatnonzero(suspect)))
-        else:
-            suspect = np.ones(len(train), dtype=np.bool_)
-            neighbours.put(suspect, search(np.arange(len(train))))
+        rows, key = np.flatnonzero(suspect), [found.descriptors]
+        neighbours.put(rows, find_nearest(found.descriptors, self.neighbours, rows, context.stages, key, **how))
+        if scores is None or flags is None:
             scores = neighbour_mean(train.values, neighbours).astype(np.float32)
             flags, rule = outvoted(scores, train), "are outvoted by their neighbours"
         progress.say(f"{int(flags.noisy.sum())} of {len(train)} images {rule}")
@@ -150,15 +150,11 @@ class Bomd(Method):
             use_graph=self.use_graph,
             use_mask=self.use_mask,
         )
-        space = None if found.vectors is None else Space(found.descriptors, found.vectors, search)
+        space = None
+        if found.vectors is not None:  # voters are asked for by one of several processes, which cannot share its search
+            voters = partial(nearest_images, found.descriptors, self.neighbours, **how)
+            space = Space(found.descriptors, found.vectors, lambda rows: voters(rows=rows))
         return Prepared(relabelled.values, flags, neighbours, scores, found.history, found.notes, space)
-
-    def _search(self, descriptors: Floats, rows: NDArray[np.int64], train: LabelTable, context: Context) -> Neighbours:
-        """The nearest images of these rows."""
-        groups, device = None if self.same_patient else train.groups, context.fabric.device
-        return nearest_images(
-            descriptors, self.neighbours, rows=rows, groups=groups, reading=self.reading, device=device
-        )
 
     def _describe_by_ranking(self, train: LabelTable, context: Context) -> Described:
         """Train descriptors to rank an image's labels above all others (the paper's MID)."""
