@@ -18,7 +18,7 @@ from bomd.data.noise import symmetric
 from bomd.data.store import pack
 from bomd.errors import InputError
 from bomd.learn.engine import fit, make_fabric, predict
-from bomd.methods import base, crossfit
+from bomd.methods import base, bomd_plus, crossfit
 from bomd.methods.base import Context, Method, masked_cross_entropy
 from bomd.methods.bomd_plus import BomdPlus
 from bomd.methods.crossfit import cross_fit
@@ -183,6 +183,41 @@ def test_votes_and_descriptors_run(train: tuple[LabelTable, Context]) -> None:
     assert found.neighbours.indices.shape == (len(table), 5)
     fold_of = crossfit.split_into_folds(table, 2, crossfit.derive(context.seed, "folds"))
     assert (fold_of[found.neighbours.indices] == fold_of[:, None]).all()
+
+
+def test_features_are_kept_where_neighbours_are_wanted(train: tuple[LabelTable, Context], tmp_path: Path) -> None:
+    """With the same evidence either way."""
+    table, context = train
+    widths, scores = {}, []
+    for shown in (0, 4):
+        stages = Stages(tmp_path / str(shown))
+        prepared = BomdPlus(shown=shown, second=0.0).prepare(table, replace(context, stages=stages))
+        widths[shown] = {np.load(file).shape[1] for file in stages.root.glob("fold-*/scores.npy")}
+        scores.append(prepared.scores)
+    assert widths[0] == {len(table.classes)}
+    assert min(widths[4]) > len(table.classes)
+    np.testing.assert_allclose(scores[0], scores[1], atol=1e-5)
+
+
+def test_neighbours_are_shown_of_the_first_to_look_at(
+    train: tuple[LabelTable, Context], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are of the fold, and the same as among more; who votes does so for every image."""
+    table, context = train
+    fold_of = crossfit.split_into_folds(table, 2, crossfit.derive(context.seed, "folds"))
+    every = BomdPlus(shown=4).prepare(table, context)
+    monkeypatch.setattr(bomd_plus, "LOOKED_AT", 7)
+    some = BomdPlus(shown=4).prepare(table, context)
+    assert every.neighbours is not None
+    assert some.neighbours is not None
+    assert some.opinion is not None
+    first = some.opinion.rank <= 7
+    assert (every.neighbours.indices >= 0).all()
+    assert (fold_of[every.neighbours.indices] == fold_of[:, None]).all()
+    np.testing.assert_array_equal(some.neighbours.indices, np.where(first[:, None], every.neighbours.indices, -1))
+    votes = BomdPlus(votes=0.5, neighbours=3).prepare(table, context).neighbours
+    assert votes is not None
+    assert (votes.indices >= 0).all()
 
 
 @pytest.mark.parametrize("classes", [1, 2])

@@ -200,6 +200,12 @@ def frequencies(labels: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(np.nansum(labels, axis=0) / (~np.isnan(labels)).sum(axis=0).clip(min=1), dtype=np.float64)
 
 
+def logits(networks: Sequence[Network], images: Tensor) -> Tensor:
+    """(B, C) what the first network says."""
+    said: Tensor = networks[0].head(networks[0].features(images))
+    return said
+
+
 def logits_and_features(networks: Sequence[Network], images: Tensor) -> Tensor:
     """(B, C + F) what the first network says and what it says it from."""
     features = networks[0].features(images)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -11,7 +12,6 @@ from torch import Tensor
 
 from bomd import progress
 from bomd.clean.detect import scores_of
-from bomd.clean.graph import nearest_images
 from bomd.clean.neighbours import Neighbours, nothing
 from bomd.clean.opinion import form_opinion
 from bomd.clean.posterior import Posterior
@@ -22,8 +22,9 @@ from bomd.describe.descriptors import DescriptorLearner
 from bomd.describe.labelspace import embed
 from bomd.errors import InputError
 from bomd.learn.engine import History
-from bomd.methods.base import Context, Method, Prepared, logits_and_features
-from bomd.methods.crossfit import check_folds, cross_fit
+from bomd.methods.base import Context, Method, Prepared, logits, logits_and_features
+from bomd.methods.crossfit import all_images, check_folds, cross_fit
+from bomd.methods.nearest import LOOKED_AT, find_nearest
 from bomd.methods.settings import within
 from bomd.seeds import derive
 from bomd.tables import Flags, Floats, LabelTable, Opinion
@@ -104,7 +105,7 @@ class BomdPlus(Method):
             told += " Suspect images count for less."
         progress.say(f"{opinion.reasons[0]} {told}")
         targets = posterior.truth if softened else train.values
-        neighbours = self._nearest(features, fold_of, context) if self.votes or self.shown else None
+        neighbours = self._nearest(features, fold_of, opinion, context) if self.votes or self.shown else None
         if neighbours is not None and self.votes:
             said = vote(targets, neighbours.indices, posterior.weight)
             said = np.where(np.isnan(train.values) | np.isnan(said), targets, said)
@@ -129,15 +130,18 @@ class BomdPlus(Method):
 
     def _judge(
         self, train: LabelTable, context: Context, share: float, believed: Posterior | None = None
-    ) -> tuple[Floats, Floats, NDArray[np.intp], History]:
-        """(N, C) scores and (N, F) features by networks that did not see the image, its fold, and their training.
+    ) -> tuple[Floats, list[Floats], NDArray[np.intp], History]:
+        """(N, C) scores by networks that did not see the image, features by fold, (N) folds, and their training.
+
+        Features are there where neighbours are wanted, and stay on disk.
 
         Args:
             share: Of the classifier's epochs.
             believed: What is learnt in place of the labels, suspect images counting for less.
         """
         settings = replace(context.fit, epochs=max(1, round(share * context.fit.epochs)))
-        targets, weights, depends = None, None, ["logits and features"]
+        score = logits_and_features if self.votes or self.shown else logits
+        targets, weights, depends = None, None, [score.__name__]
         if believed is not None:
             targets = believed.truth if self.soften else train.values
             weights = believed.weight[:, None] / max(float(believed.weight.mean()), 1e-6)
@@ -151,33 +155,40 @@ class BomdPlus(Method):
             settings=settings,
             targets=targets,
             weights=weights,
-            score=logits_and_features,
+            score=score,
             depends=depends,
         )
         count = len(train.classes)
-        return both[:, :count], both[:, count:], fold_of, history
+        scores = all_images([part[:, :count] for part in both], fold_of)
+        return scores, [part[:, count:] for part in both], fold_of, history
 
     def _judge_by_descriptors(
         self, train: LabelTable, context: Context, settings: FitSettings
-    ) -> tuple[Floats, Floats, NDArray[np.intp], History]:
+    ) -> tuple[Floats, list[Floats], NDArray[np.intp], History]:
         space = embed(train.classes, "auto", seed=derive(context.seed, "language"))
         learner = DescriptorLearner(space, 3, "release", 0.3)
         slower, depends = replace(settings, rate=settings.rate / 3), ("descriptors", space.vectors)
         flat, fold_of, history = cross_fit(
             train, context, self.folds, settings=slower, learner=learner, outputs=learner.outputs, depends=depends
         )
-        return scores_of(flat.reshape(len(flat), learner.descriptors, -1), space.vectors), flat, fold_of, history
+        scores = [scores_of(part.reshape(len(part), learner.descriptors, -1), space.vectors) for part in flat]
+        return all_images(scores, fold_of), flat, fold_of, history
 
-    def _nearest(self, features: Floats, fold_of: NDArray[np.intp], context: Context) -> Neighbours:
-        """The nearest images of each image, among those that the same network did not see either."""
+    def _nearest(
+        self, features: Sequence[Floats], fold_of: NDArray[np.intp], opinion: Opinion, context: Context
+    ) -> Neighbours:
+        """The nearest images of each image, among those that the same network did not see either.
+
+        Where none vote, of those that people look at first.
+        """
         count = min(self.neighbours if self.votes else self.shown, int(np.bincount(fold_of).min()) - 1)
-        lengths = np.linalg.norm(features, axis=1, keepdims=True)
-        unit = (features / np.where(lengths > 0, lengths, 1))[:, None]
-        nearest = nothing(len(features), count)
-        for number in range(self.folds):
+        nearest, wanted = nothing(len(fold_of), count), (opinion.rank <= LOOKED_AT) | (self.votes > 0)
+        for number, part in enumerate(features):
             rows = np.flatnonzero(fold_of == number)
-            found = nearest_images(unit[rows], count, device=context.fabric.device)
-            nearest.put(rows, Neighbours(rows[found.indices], found.distances))
+            own = np.flatnonzero(wanted[rows])
+            device = context.fabric.device
+            found = find_nearest(part, count, own, context.stages, [part], by_angle=True, device=device)
+            nearest.put(rows[own], Neighbours(rows[found.indices], found.distances))
         return nearest
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bomd import outside, progress
 from bomd.methods.base import Context, Method, Prepared, refuse_soft
-from bomd.methods.crossfit import check_folds, cross_fit
+from bomd.methods.crossfit import all_images, check_folds, cross_fit
 from bomd.methods.settings import within
 from bomd.tables import NO_FINDING, Flags, Floats, LabelTable
 
@@ -46,7 +46,8 @@ class Cleanlab(Method):
 
     def prepare(self, train: LabelTable, context: Context) -> Prepared:
         self.check(train)
-        probabilities, _, history = cross_fit(train, context, self.folds)
+        parts, fold_of, history = cross_fit(train, context, self.folds)
+        probabilities = all_images(parts, fold_of)
         find, rate = (find_wrong_single, quality_single) if train.exclusive else (find_wrong, quality)
         wrong, notes = find(train, probabilities)
         flags = Flags(train.ids, np.asarray(wrong.any(axis=1)), *rate(train.values, probabilities))

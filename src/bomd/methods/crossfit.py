@@ -12,7 +12,7 @@ from torch import Tensor
 from bomd.config import FitSettings
 from bomd.data.split import split_by_patient
 from bomd.errors import InputError
-from bomd.files import read_arrays, read_json, write_arrays, write_json
+from bomd.files import read_array, read_json, write_array, write_json
 from bomd.learn.engine import History, Learner, Score, predict
 from bomd.methods.base import Context, Method
 from bomd.seeds import derive
@@ -31,10 +31,10 @@ def cross_fit(
     outputs: int | None = None,
     score: Score | None = None,
     depends: Sequence[object] = (),
-) -> tuple[Floats, NDArray[np.intp], History]:
+) -> tuple[list[Floats], NDArray[np.intp], History]:
     """Train one network per fold of the patients on all others, and let it score that fold.
 
-    Every fold is a stage of its own, so an interrupted run repeats none that is finished.
+    Every fold is a stage of its own, so an interrupted run repeats none that is finished. What it scores stays on disk.
 
     Args:
         settings: How a network is trained; by default as the classifier.
@@ -46,7 +46,7 @@ def cross_fit(
         depends: What learner and score depend on beside the settings, for the names of the stages.
 
     Returns:
-        (N, ...) scores, (N) the fold that each image is in, and one record per epoch.
+        The scores of each fold's images, as memory maps; (N) the fold that each image is in; and one record per epoch.
     """
     fold_of = split_into_folds(train, folds, derive(context.seed, "folds"))
     settings = replace(settings or context.fit, select="last")
@@ -59,22 +59,27 @@ def cross_fit(
         inputs = (context.images.fingerprint, values, held_out, settings, context.seed, context.fabric.key)
         weighed = [] if weights is None else [weights]
         with context.stages.enter("fold", *inputs, *train.marks(), *weighed, *depends, by=(__name__, *by)) as stage:
-            path = stage.directory / "scores.npz"
+            path = stage.directory / "scores.npy"
             if not stage.finished:
                 learnt = learner or Weighted(train, context, None if weights is None else weights[~held_out])
                 count, what = outputs or len(train.classes), f"train without fold {number + 1} of {folds}"
                 others, seed = context.images.take(~held_out), ("fold", number)
                 networks, course = context.train(learnt, values[~held_out], settings, count, stage, what, seed, others)
                 own = predict(learnt, networks, context.images.take(held_out), score=score)
-                write_arrays(path, {"scores": own.float().numpy()})
+                write_array(path, own.float().numpy())
                 write_json(stage.directory / "history.json", course)
                 stage.finish(images=int((~held_out).sum()))
-            parts.append(read_arrays(path)["scores"])
+            parts.append(read_array(path, mapped=True))
             history += read_json(stage.directory / "history.json")
-    found = np.empty((len(train), *parts[0].shape[1:]), dtype=np.float32)
+    return parts, fold_of, history
+
+
+def all_images(parts: Sequence[Floats], fold_of: NDArray[np.intp]) -> Floats:
+    """(N, ...) what was said of the images of each fold, in memory."""
+    found = np.empty((len(fold_of), *parts[0].shape[1:]), dtype=np.float32)
     for number, part in enumerate(parts):
         found[fold_of == number] = part
-    return found, fold_of, history
+    return found
 
 
 def check_folds(method: str, train: LabelTable, folds: int) -> None:
