@@ -919,6 +919,20 @@ def test_an_audit_with_nothing_flagged_says_so(tmp_path: Path) -> None:
     assert "No label would change." in page.text
 
 
+def test_proposals_of_an_audit_are_told_also_where_labels_were_learnt_as_given(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs", truth=False)
+    record = LabelRecord.load(run.directory / "labels.npz")
+    assert record.changes
+    replace(record, targets=record.given).save(run.directory / "labels.npz")
+    saved = run.result()
+    write_json(run.directory / "result.json", saved | {"labels": None})
+    page = read([as_audit(run)], tmp_path / "report.html")
+    assert "No label would change." not in page.text
+    assert "would be added" in page.text
+    assert "The classifier has learnt the labels as they were given." in page.text
+    assert "Training targets are soft" not in page.text
+
+
 def test_only_runs_without_any_test_set_are_an_audit(tmp_path: Path) -> None:
     audit = as_audit(write_run(tmp_path / "runs", truth=False))
     page = read([audit, write_run(tmp_path / "runs", name="tested")], tmp_path / "report.html")
@@ -949,6 +963,15 @@ def test_terminal_table(tmp_path: Path) -> None:
     assert "[red]bomd[/red]" in shown  # a name is never read as markup
     assert "→ 0.900" in shown
     assert "61 s" in shown
+
+
+def test_the_terminal_speaks_of_no_scores_where_nobody_was_tested(tmp_path: Path) -> None:
+    console = Console(width=90)
+    with console.capture() as capture:
+        console.print(summary_table([as_audit(write_run(tmp_path / "runs", truth=False))]))
+    assert "flagged" in capture.get()
+    assert "AUC" not in capture.get()
+    assert "interval" not in capture.get()
 
 
 def test_a_long_name_takes_nothing_from_the_other_columns_of_the_terminal(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from bomd.tables import NO_FINDING
 SHOWN_CLASSES, SHOWN_NEIGHBOURS = 7, 5
 NOTICEABLE = 0.1  # a probability of being wrong below this is not worth a line
 KINDS = {
-    "most suspect": "The beginning of the order of review, where a flag is worth most.",
+    "most suspect": "The first flagged images in the order of review, where a flag is worth most.",
     "random": "Drawn at random from all other flagged images: what a flag is worth on average.",
 }
 

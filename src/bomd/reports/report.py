@@ -116,10 +116,10 @@ def _page(grids: Sequence[Judged], parts: Parts, detailed: Sequence[_Part], look
     groups = [part.group for part in parts.values()]
     ordered = [parts[place] for place in sorted(parts, key=lambda place: place[:2])]  # the noise of a method together
     flagging = [part for part in ordered if part.group.flagged]
-    relabelling = [part for part in ordered if part.relabels]
     margins = [(part, gallery.margins(part.record, f"{part.name}m")) for part in detailed]
     audit = not any(grid.tests for grid in grids) and bool(flagging)
     asked = {part: gallery.questions(part.record) for part in parts.values() if audit and part in detailed}
+    relabelling = [part for part in ordered if part.relabels or (part in asked and asked[part]["changed"])]
     said = {reason for found in asked.values() for reason in found["reasons"]}
     notes = dict.fromkeys(note for group in groups for run in group.runs for note in run.result.notes)
     members = _members(grids, parts)
@@ -151,7 +151,8 @@ def _page(grids: Sequence[Judged], parts: Parts, detailed: Sequence[_Part], look
         ],
         "relabelled": relabelling,
         "changes": [
-            gallery.changes(part.group.first, part.record, part.name) | {"part": part, "questions": asked.get(part)}
+            gallery.changes(part.group.first, part.record, part.name)
+            | {"part": part, "questions": asked.get(part), "soft": gallery.relabels(part.record)}
             for part in detailed
             if part in relabelling
         ],

@@ -58,8 +58,8 @@ def summary_table(runs: Sequence[Run]) -> Table:
     detected = any(group.detection for group in groups)
     relabelled = any(group.labels for group in groups)
     table = Table(
-        title="Mean AUC over findings",
-        caption=spread_meaning(groups),
+        title="Mean AUC over findings" if tests else None,
+        caption=spread_meaning(groups) if tests or any(len(group.runs) > 1 for group in groups) else None,
         caption_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
