@@ -54,6 +54,21 @@ def test_given_characters_stay_where_they_were(tmp_path: Path) -> None:
     assert written == "\r\n".join([header + ",x", *(f"{row},{n}" for n, row in enumerate(rows, 1))]) + "\r\n"
 
 
+def test_rows_of_separators_alone_are_none(tmp_path: Path) -> None:
+    """A spreadsheet leaves them where rows were emptied; quotation marks are somebody's intention."""
+    found = read_given(make(tmp_path, "id;Mass;note\na;1;\n;;\nb;0;\n ; ;\n;;\n"), tmp_path / "images")
+    assert found.labels.ids.tolist() == ["a", "b"]
+    assert list(found.records.rows) == ["a;1;", "b;0;"]
+    with pytest.raises(InputError, match=r"'id' of .* is blank in line 3"):
+        read_given(make(tmp_path, 'id,Mass\na,1\n"",""\n"",""\n'), tmp_path / "images")
+
+
+def test_a_blank_id_is_no_duplicate(tmp_path: Path) -> None:
+    for options in ({}, {"drop_duplicates": True}, {"skip_missing": True}):
+        with pytest.raises(InputError, match=r"Column 'id' of .* is blank in line 3\."):
+            read_given(make(tmp_path, "id,Mass\na,1\n,0\n,1\nb,0\n"), tmp_path / "images", **options)
+
+
 def test_a_given_formula_is_not_run_and_nothing_else_changes(tmp_path: Path) -> None:
     """Our own reader gives the formula back."""
     found = read_given(make(tmp_path, "id,Mass,=x\na,1,=1+1\n'b',0, spaced \nc,1,-2\n", "a 'b' c"), tmp_path / "images")

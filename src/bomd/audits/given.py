@@ -81,12 +81,12 @@ def read_given(
     doubled = [column for column in added if column in layout.frame.columns]
     if doubled:
         raise InputError(f"{name} has a column {doubled[0]!r}, which an audit adds: audit the original, or rename it.")
-    ids = layout.frame[layout.id_column].str.strip().tolist()
+    ids = folder.texts_of(layout, layout.id_column).tolist()
     first = set(folder.first_rows(np.asarray(ids, dtype=np.str_)).tolist())
     if len(first) < len(ids) and not drop_duplicates:
         doubles = folder.duplicates(layout, np.asarray(ids))
         raise InputError(f"{doubles}; keep the first row of each with --drop-duplicates.")
-    there = [row for row in sorted(first) if not ids[row] or layout.images.find(ids[row]) is not None]
+    there = [row for row in sorted(first) if layout.images.find(ids[row]) is not None]
     missing = tuple(ids[row] for row in sorted(first - set(there)))
     if missing and (not skip_missing or not there):
         shown = ", ".join(map(repr, missing[:5])) + (" ..." if len(missing) > 5 else "")

@@ -163,8 +163,8 @@ def read_separated(
         for cells in reader:
             last = "".join(pending)
             pending.clear()
-            if len(cells) < 2 and not "".join(cells).strip():
-                continue
+            if not "".join(cells).strip() and (len(cells) < 2 or '"' not in last):
+                continue  # no row: separators alone, as a spreadsheet leaves them below its last
             width = width or len(cells)
             if len(cells) > width:
                 problem = f"line {reader.line_num} has {len(cells)} cells, but the header has {width}"
@@ -188,7 +188,10 @@ def read_separated(
             header = next(rows, None)
             if header is None:
                 raise InputError(f"Cannot read {file}: it is empty.")
-            names = [name or f"Unnamed: {place}" for place, name in enumerate(header)]
+            unnamed = "Unnamed: "  # and whatever keeps it apart from a column that is called so
+            while any(name.startswith(unnamed) for name in header):
+                unnamed += "."
+            names = [name or f"{unnamed}{place}" for place, name in enumerate(header)]
             if columns is not None:
                 places = [place for place, name in enumerate(names) if name in columns]
                 names, rows = [names[place] for place in places], ([row[place] for place in places] for row in rows)

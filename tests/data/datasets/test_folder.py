@@ -147,6 +147,35 @@ def test_an_id_column_is_recognised_by_the_files_it_names(tmp_path: Path) -> Non
     assert folder.describe(both).id_column == "path"
 
 
+def test_a_column_with_decimal_commas_is_refused_and_not_left_out(tmp_path: Path) -> None:
+    """So a column with blanks is saved where others hold whole numbers; as one that is not used it was lost."""
+    with pytest.raises(InputError, match=r"Label '0,0' in column 'B', line 2 .* is not a number \(0\.5, not 0,5\)"):
+        folder.read(make(tmp_path, "id;A;B\na;1;0,0\nb;0;\nc;0;1,0\n"))
+    free = make(tmp_path / "free", "id;A;dose\na;1;2,5\nb;0;13,0\nc;0;0,5\n")
+    assert folder.describe(free).unused == ("dose",)
+
+
+def test_a_column_that_lists_classes_goes_before_numbers_without_a_judgement(tmp_path: Path) -> None:
+    text = "id,pixel spacing,Befund\na,0.143,X|Y\nb,0.168,X\nc,0.143,Y\n"
+    found = folder.describe(make(tmp_path, text))
+    assert (found.label_column, found.classes, found.unused) == ("Befund", ("X", "Y"), ("pixel spacing",))
+    judged = folder.describe(make(tmp_path / "judged", "id,Mass,near\na,1,b|c\nb,0,a|c\nc,0.5,b\n"))
+    assert (judged.label_column, judged.classes) == (None, ("Mass",))
+
+
+def test_classes_that_differ_in_case_alone_are_named(tmp_path: Path) -> None:
+    found = folder.describe(make(tmp_path, "id,labels\na,Mass|Edema\nb,mass\nc,MASS|no finding\n")).summary()
+    assert found[-1] == "told apart by upper and lower case alone, which may be a slip: MASS, Mass, mass"
+    plain = folder.describe(make(tmp_path / "plain", "id,labels\na,Mass|Edema\nb,Mass\nc,Edema\n")).summary()
+    assert "told apart" not in "\n".join(plain)
+
+
+def test_a_column_without_a_name_is_not_one_that_pandas_named(tmp_path: Path) -> None:
+    """Saved with its row numbers, read and saved again: neither column of numbers is of use."""
+    found = folder.describe(make(tmp_path, ",Unnamed: 0,id,A\n0,0,a,1\n1,1,b,0\n2,2,c,0\n"))
+    assert (found.id_column, found.classes, found.unused) == ("id", ("A",), ())
+
+
 def test_what_was_detected_is_said_before_work_starts(tmp_path: Path) -> None:
     root = make(tmp_path, "id,Patient ID,sex,labels,note\na,1,0,X|Y,hm\nb,1,1,X,\nc,2,0,Y,\n")
     lines = folder.describe(root).summary()
@@ -212,7 +241,7 @@ BAD_TABLES = {
     "infinite": ("id,A\na,1\nb,inf\nc,0\n", r"outside \[0, 1\]"),
     "a word": ("id,A\na,1\nb,maybe\nc,0\n", "'maybe' .* line 3 .*is not a number"),
     "decimal comma": ("id;A\na;0,9\nb;1\nc;0\n", r"'0,9' .* line 2 .*is not a number \(0\.5, not 0,5\)"),
-    "decimal commas": ("id;A\na;0,9\nb;0,1\nc;0,2\n", r"No labels in .*holds 0 to 1 \(0\.5, not 0,5\)"),
+    "decimal commas": ("id;A\na;0,9\nb;0,1\nc;0,2\n", r"Label '0,9' in column 'A', line 2 .*\(0\.5, not 0,5\)"),
     "lists of Python": ("id,labels\na,['A']\nb,\"['A', 'B']\"\nc,\n", r"Cells such as \['A'\] .*write A\|B instead"),
     "no image": ("id,A\na,1\nzz,0\n", "1 of 2 ids .*have no image in .*'zz'"),
     "climbing": ("id,A\na,1\n../images/b.png,0\n", "outside the images folder"),

@@ -99,7 +99,11 @@ class Layout:
         ]
         others = [name for name in self.images.others if Path(name).absolute() != self.file.absolute()]
         lines += [told(others)] if others else []
-        return lines + ([f"not used: {', '.join(self.unused)}"] if self.unused else [])
+        lines += [f"not used: {', '.join(self.unused)}"] if self.unused else []
+        folded = Counter(name.casefold() for name in self.classes)
+        alike = [name for name in self.classes if folded[name.casefold()] > 1]
+        slip = f"told apart by upper and lower case alone, which may be a slip: {', '.join(alike)}"
+        return lines + ([slip] if alike else [])
 
 
 def read(
@@ -143,7 +147,7 @@ def read(
     layout = describe(root, labels, images, columns)
     for line in layout.summary():
         say(line)
-    ids = _texts(layout, layout.id_column)
+    ids = texts_of(layout, layout.id_column)
     first = first_rows(ids)
     if len(first) < len(ids) and not drop_duplicates:
         raise InputError(f"{duplicates(layout, ids)}; keep the first row of each with drop_duplicates = true.")
@@ -156,8 +160,8 @@ def read(
 
 def labels_of(layout: Layout) -> LabelTable:
     """The labels of a table that was read and understood, with the image of every row."""
-    ids = _texts(layout, layout.id_column)
-    patients = None if layout.patient_column is None else _texts(layout, layout.patient_column)
+    ids = texts_of(layout, layout.id_column)
+    patients = None if layout.patient_column is None else texts_of(layout, layout.patient_column)
     return LabelTable(ids, layout.classes, values_of(layout), _find_images(ids, layout), patients)
 
 
@@ -206,7 +210,8 @@ def understand(frame: pd.DataFrame, file: Path, index: ImageIndex, columns: Colu
     known = [name for name in alike if _plain(name) not in _NO_CLASS]
     if label_column is None and not (classes and set(classes) <= set(names)):
         text = [name for name in free if name not in alike]
-        label_column = _called(_LABELS, text) or (None if known else _listing(text, frame))
+        judged = any({0.0, 1.0} <= {meaning(str(cell)) for cell in frame[name].unique()} for name in known)
+        label_column = _called(_LABELS, text) or (None if judged else _listing(text, frame))
     free = [name for name in free if name != label_column]
     own: tuple[str, ...] = ()
     if label_column is not None:
@@ -343,11 +348,19 @@ def _numbers(layout: Layout, column: str) -> Floats:
 
 
 def _looks_like_a_class(column: pd.Series[str]) -> bool:
-    """Whether most cells that are not blank hold a label; the few that do not are then reported as errors."""
-    counts = [(meaning(str(cell)), int(count)) for cell, count in column.value_counts().items()]
+    """Whether most cells that are not blank hold a label; those that do not are then reported as errors.
+
+    A decimal comma is one of these errors: such a column would be left out else, and nobody might notice.
+    """
+    counts = [(meaning(_pointed(str(cell))), int(count)) for cell, count in column.value_counts().items()]
     filled = sum(count for number, count in counts if number is None or not np.isnan(number))
     labels = sum(count for number, count in counts if number is not None and -1 <= number <= 1)
     return filled > 0 and 2 * labels >= filled
+
+
+def _pointed(cell: str) -> str:
+    """The cell with a point, if it is a number with a decimal comma."""
+    return cell.replace(",", ".") if re.fullmatch(r"\s*[+-]?\d*,\d+\s*", cell) else cell
 
 
 def _rows_of_split(table: LabelTable, layout: Layout, split: str, seed: int) -> NDArray[np.intp]:
@@ -366,8 +379,8 @@ def _rows_of_split(table: LabelTable, layout: Layout, split: str, seed: int) -> 
     return {"train": rest[train], "validation": rest[validation], "test": test}[split]
 
 
-def _texts(layout: Layout, column: str) -> Text:
-    """(N) cells of a column in which no cell may be blank."""
+def texts_of(layout: Layout, column: str) -> Text:
+    """(N) cells of a column of ids or patients, in which no cell may be blank."""
     texts = layout.frame[column].str.strip().to_numpy().astype(np.str_)
     if (texts == "").any():
         line = int(np.argmax(texts == "")) + 2
