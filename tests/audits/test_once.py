@@ -204,6 +204,16 @@ def test_one_that_is_done_says_so_and_nothing_of_training(
         assert done in said("--seed", "1", "--plan")
 
 
+def test_whole_minutes_in_python_are_those_of_the_command_line(place: Path) -> None:
+    """Else an audit of the same would be done again, and decisions about the first would not be found."""
+    whole, broken = (
+        planning.plan(place / "labels.csv", place / "images", output=place / "out", minutes=minutes, size=32).request
+        for minutes in (2, 2.0)
+    )
+    assert whole == broken
+    assert planning.plan(place / "labels.csv", place / "images", minutes=2.5, size=32).request != whole
+
+
 def test_changed_labels_and_changed_images_are_another_run(place: Path) -> None:
     def audited() -> Audit:
         return audit(place / "labels.csv", place / "images", output=place / "out", features=place / "features.npy")

@@ -122,7 +122,8 @@ def plan(
     if stand_in is not None:
         request, side = fingerprint(request, stand_in.key), stand_in.side
     else:
-        request = fingerprint(request, size, minutes, *([weights] if weights else []))
+        told = None if minutes is None else float(minutes)  # 1 in Python is the 1.0 of the command line
+        request = fingerprint(request, size, told, *([weights] if weights else []))
         choice = _earlier_choice(place, request) or choose(len(labels), _largest(labels), minutes=minutes, size=size)
         choice, offered = with_start(choice, weights, labels)
         side, lines = choice.size, (*explain(choice, len(labels)), *offered)
