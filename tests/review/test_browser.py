@@ -281,6 +281,9 @@ def test_a_review_from_first_address_to_export(
     patient = str(evidence.record.given.groups[evidence.numbers[third]])
     page.at("filter-text").send_keys(patient)
     page.wait(lambda: third in page.listed() and len(page.listed()) < 6, "list of a patient's images")
+    page.at("filter-text").send_keys(Keys.CONTROL, "a", Keys.NULL, third)
+    page.wait(lambda: page.listed() == [third], "list of one image")
+    assert page.at("count").text == "1 image"
     page.at("filter-text").send_keys(Keys.CONTROL, "a", Keys.NULL, Keys.DELETE)
     page.wait(lambda: len(page.listed()) > 5, "whole list")
     page.press(Keys.ESCAPE)

@@ -98,11 +98,15 @@ class ImageIndex:
             raise InputError(f"{name!r} may be {files[0]} or {files[1]}: name it with its folder.")
         return files[0] if files else None
 
+    def alike(self, names: Sequence[str]) -> list[tuple[str, str]]:
+        """Of these names, those that a file has but for upper and lower case, each with what the file is called."""
+        folded = {name.casefold(): name for name in (*self._by_path, *self._by_name)}
+        found = ((name, folded.get(self._below(name.replace("\\", "/")).casefold())) for name in names)
+        return [(name, other) for name, other in found if other is not None]
+
     def hint(self, absent: Sequence[str]) -> str:
         """What to do about names without a file, where files are there whose names differ in upper and lower case."""
-        folded = {name.casefold(): name for name in (*self._by_path, *self._by_name)}
-        alike = ((name, folded.get(self._below(name.replace("\\", "/")).casefold())) for name in absent)
-        found = [(name, other) for name, other in alike if other is not None]
+        found = self.alike(absent)
         if not found:
             return ""
         return (

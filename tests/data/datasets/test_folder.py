@@ -176,6 +176,14 @@ def test_a_column_without_a_name_is_not_one_that_pandas_named(tmp_path: Path) ->
     assert (found.id_column, found.classes, found.unused) == ("id", ("A",), ())
 
 
+def test_a_column_of_names_in_other_case_is_that_of_the_images(tmp_path: Path) -> None:
+    """Whatever it is called: its upper and lower case is the trouble, and no missing column."""
+    root = make(tmp_path, "Bild,A\nA.PNG,1\nB.PNG,0\nC.PNG,0\n")
+    assert folder.describe(root).id_column == "Bild"
+    with pytest.raises(InputError, match=r"3 of them are there in other upper or lower case, such as 'a\.png' for 'A"):
+        folder.read(root)
+
+
 def test_what_was_detected_is_said_before_work_starts(tmp_path: Path) -> None:
     root = make(tmp_path, "id,Patient ID,sex,labels,note\na,1,0,X|Y,hm\nb,1,1,X,\nc,2,0,Y,\n")
     lines = folder.describe(root).summary()
