@@ -67,8 +67,9 @@ def write(description: Mapping[str, Any]) -> str:
         images=facts.get("images", {}),
         decided=facts.get("decided", {}),
         dataset=train.get("dataset", "not recorded"),
-        # The classes stand at the top of the card, and how a file was laid out says nothing about the images.
-        layout={key: train[key] for key in train if key not in ("dataset", "classes") and "_column" not in key},
+        # The classes stand at the top of the card, and how a file was laid out says nothing about the images,
+        # nor does the checksum of labels that were handed over.
+        layout={k: train[k] for k in train if k not in ("dataset", "classes", "handed") and "_column" not in k},
         noise=_noise(facts.get("noise", {})),
         accuracy=any("accuracy" in scores for scores in metrics.values()),
         held_out=sum(name.startswith("validation") for name in metrics),
