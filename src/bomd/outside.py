@@ -23,7 +23,7 @@ def find(text: str, what: str) -> Any:
     module, _, name = text.partition(":")
     try:
         return getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, SyntaxError) as error:
         raise InputError(
             f"Cannot import {what} {text!r}: {error}. Write it as package.module:name, of a package that is installed "
             "or lies in the working directory."

@@ -52,6 +52,7 @@ NAME = "own_methods_of_a_test:Gentle"
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with a file of methods, and a path that does not name it, as a command has."""
+    (tmp_path / "own_slip_of_a_test.py").write_text("class (Method):\n")
     (tmp_path / "own_methods_of_a_test.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place != ""])
@@ -96,6 +97,7 @@ def test_a_recipe_has_a_table_for_it(here: Path) -> None:
         ("own_methods_of_a_test:Gone", "no attribute 'Gone'"),
         ("own_methods_of_a_test:NoMethod", "is no method"),
         ("own_methods_of_a_test", "unknown method"),
+        ("own_slip_of_a_test:Gentle", r"invalid syntax \(own_slip_of_a_test.py, line 1\)"),
     ],
 )
 def test_a_wrong_name_is_one_clear_line(here: Path, name: str, message: str) -> None:
@@ -111,6 +113,23 @@ def test_editing_it_makes_its_stages_new_and_those_of_no_other(here: Path) -> No
     assert sources.code_of(METHODS.module(NAME)) != before != others
     assert sources.code_of(METHODS.module("bce")) == others
     assert outside.file_of("nowhere.at_all") is None
+
+
+def test_of_a_package_the_file_counts_that_the_class_is_in(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that hands on a class changes when the file of the class does, and not its `__init__.py` alone."""
+    package = here / "own_package_of_a_test"
+    package.mkdir()
+    (package / "__init__.py").write_text("from own_package_of_a_test.core import Gentle\n")
+    (package / "core.py").write_text(OWN)
+    for module in ("", ".core"):
+        monkeypatch.delitem(sys.modules, f"{package.name}{module}", raising=False)
+    name = f"{package.name}:Gentle"
+    assert METHODS.module(name) == "own_package_of_a_test.core"
+    sources._read.cache_clear()
+    before = sources.code_of(METHODS.module(name))
+    (package / "core.py").write_text(OWN.replace("0.5", "0.6"))
+    sources._read.cache_clear()
+    assert sources.code_of(METHODS.module(name)) != before
 
 
 def test_its_records_can_be_read_where_it_is_not() -> None:

@@ -46,11 +46,11 @@ class Registry(UserDict[str, "type[Method]"]):
         return name in self.data or (isinstance(name, str) and outside.names(name))
 
     def module(self, name: str) -> str:
-        """The module that a method is written in; nothing is imported to find that out."""
-        place = self.data.get(name, name)
+        """The module that a method is written in; nothing of this package is imported to find that out."""
+        place = self.data.get(name)
         if isinstance(place, str):
-            return place.partition(":")[0] if place is name else ROOM + place.partition(":")[0]
-        return str(place.__module__)
+            return ROOM + place.partition(":")[0]
+        return str((place or _from_outside(name)).__module__)  # a package may have it from a file of its own
 
     def outline(self, name: str) -> type:
         """A class with a method's docstring, `variant_of` and constructor, but of which no object can be of use.
