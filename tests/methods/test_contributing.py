@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 from bomd.experiments.experiment import make_method
 from bomd.experiments.plan import configure
@@ -78,3 +79,13 @@ def test_the_example_is_short_and_can_be_set_from_the_command_line(case: Any) ->
     assert len(list(filter(str.strip, blocks()[0].splitlines()))) <= 40
     method = make_method(configure("demo", case.name, overrides=[f"{case.name}.share=0.5"]))
     assert method.share == 0.5  # type: ignore[attr-defined]
+
+
+def test_the_example_learns_in_double_precision_too(case: Any) -> None:
+    """`device.precision = "64-true"`: logits are float64, while targets and memory are not."""
+    started = case.start()
+    targets = torch.as_tensor(started.prepared.targets[:8])
+    logits = torch.zeros(targets.shape, dtype=torch.float64, requires_grad=True)
+    started.method.loss(logits, targets, torch.arange(8)).backward()
+    assert logits.grad is not None
+    assert logits.grad.abs().sum() > 0

@@ -26,6 +26,7 @@ from bomd.experiments.inputs import code_of_run, state_of, without_copies, witho
 from bomd.experiments.noise import add_noise, plan_noise
 from bomd.experiments.one_label import Tables, check_one_label, of_one_kind, one_label_note
 from bomd.experiments.packing import how_to_keep, pack_images, skipped_images
+from bomd.experiments.prepared import prepare
 from bomd.experiments.records import label_record
 from bomd.experiments.writing import write_run
 from bomd.learn.engine import History, fit, predict
@@ -122,7 +123,7 @@ def run_on(
     training, about_start = provide(asked, images, fabric, stages, derive(config.seed, "start"))
     notes += about_start
     context = Context(images, training, fabric, derive(config.seed, "method"), stages, level, known)
-    prepared = keep_confirmed(method.prepare(given, context), given)
+    prepared = keep_confirmed(prepare(method, given, context), given)
 
     truths = {name: source.labels for name, source in sources.items()}
     views = {name: show(source.store, source.labels) for name, source in sources.items()}

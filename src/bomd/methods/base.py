@@ -115,7 +115,8 @@ class Prepared:
         scores: (N, C) how well each label fits each image, on the method's own scale.
         space: What the neighbours and scores come from, where there is one.
         opinion: What the method thinks of every given label, where it says so itself.
-        weights: (N, 1) or (N, C) how much an image or label counts in training, of mean 1; None counts all alike.
+        weights: (N, 1) or (N, C) how much an image or label counts in training, of mean 1; None counts all alike. They
+            are named here so that others make another classifier: the method's own `loss` is what applies them.
     """
 
     targets: NDArray[np.float32]
@@ -174,7 +175,16 @@ class Method(Learner):
     def step(self, networks: Sequence[Network], batch: Batch) -> Tensor:
         """Loss of one batch, summed over the networks; for methods that mix images or need several passes."""
         images = batch.view()
-        return torch.stack([self.loss(network(images), batch.targets, batch.index) for network in networks]).sum()
+        losses = [self.loss(network(images), batch.targets, batch.index) for network in networks]
+        return torch.stack([one_number(loss) for loss in losses]).sum()
+
+
+def one_number(loss: Tensor) -> Tensor:
+    """A loss as it is; one with a number for each image or label would be summed in silence."""
+    if not isinstance(loss, Tensor) or loss.dim():
+        found = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
+        raise InputError(f"`loss` of a method must return a tensor with one number, such as a mean, not {found}.")
+    return loss
 
 
 def train_plainly(train: LabelTable, context: Context, epochs: int | None = None) -> tuple[Network, History]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bomd.learn.engine import Batch, Learner
-from bomd.methods.base import Method
+from bomd.methods.base import Method, one_number
 from bomd.networks.backbone import Network
 from bomd.tables import LabelTable
 
@@ -44,7 +44,7 @@ class Holding(Learner):
         if type(self.method).step is Method.step:
             images = batch.view()
             logits = [network(images) for network in networks]
-            others = torch.stack([self.method.loss(part, doubtful, batch.index) for part in logits]).sum()
+            others = torch.stack([one_number(self.method.loss(part, doubtful, batch.index)) for part in logits]).sum()
         else:
             images = replace(batch, _given=[0]).view()  # the first view, which the method sees as well
             logits = [network(images) for network in networks if _is_trained(network)]
