@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+import bomd
 from bomd import progress
+from bomd.cli import options
 
 
 @pytest.fixture
@@ -71,3 +74,19 @@ def test_showing_leaves_alone_what_is_shown_already(said: io.StringIO) -> None:
         progress.say("within")
     progress.say("after")
     assert said.getvalue().splitlines() == ["within", "after"]
+
+
+def test_names_with_colons_are_no_pictures(capsys: pytest.CaptureFixture[str]) -> None:
+    """`:Two:` in the name of one's own method was printed as an emoji."""
+    name = "mine:Two: unknown key ':key:'"
+    options.say(name)
+    options.complain(name)
+    with progress.shown():
+        progress.say(name)
+    found = capsys.readouterr()
+    assert found.out == f"{name}\n"
+    assert found.err == f"{name}\n" * 2
+    consoles = [
+        text for file in Path(bomd.__file__).parent.rglob("*.py") for text in file.read_text().split("Console(")[1:]
+    ]
+    assert [text[:40] for text in consoles if not text.startswith("emoji=False")] == []

@@ -21,7 +21,7 @@ EVERY = 60.0  # seconds between two lines about the same work where there is no 
 def enable(console: Console | None = None) -> None:
     """Show progress from now on: bars in a terminal; elsewhere a line a minute, and one when a step is finished."""
     global _console
-    _console = console or Console(stderr=True)
+    _console = console or Console(emoji=False, stderr=True)
 
 
 def disable() -> None:
@@ -35,7 +35,7 @@ def shown() -> Iterator[None]:
     """Show progress in this block, for a function that takes long and that people call themselves."""
     global _console
     before = _console
-    _console = before or Console(stderr=True)
+    _console = before or Console(emoji=False, stderr=True)
     try:
         yield
     finally:

@@ -136,4 +136,5 @@ def parameters(function: Callable[..., Any]) -> dict[str, tuple[Any, bool]]:
     own = inspect.isclass(function) and not is_dataclass(function)  # its fields may be inherited from elsewhere
     hints = typing.get_type_hints(function.__init__ if own else function)
     found = inspect.signature(function).parameters
-    return {name: (hints.get(name, Any), one.default is one.empty) for name, one in found.items()}
+    named = {name: one for name, one in found.items() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
+    return {name: (hints.get(name, Any), one.default is one.empty) for name, one in named.items()}

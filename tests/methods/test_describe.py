@@ -12,6 +12,7 @@ from bomd.errors import InputError
 from bomd.methods import METHODS
 from bomd.methods.base import Method
 from bomd.methods.describe import describe, in_full, in_use, overview, tables_of
+from bomd.typed import arguments
 
 
 class Toy(Method):
@@ -82,6 +83,23 @@ def test_a_class_says_what_its_settings_mean_and_so_for_its_variants(monkeypatch
 
     monkeypatch.setitem(METHODS, "variant", Variant)
     assert [one.meaning for one in describe("variant").settings] == ["Of the coin, if any.", "More often."]
+
+
+def test_a_setting_without_a_default_says_that_it_must_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Strict(Method):
+        """Toss."""
+
+        def __init__(self, share: float, *sides: str, rate: float = 0.5, **others: object) -> None:
+            pass
+
+    monkeypatch.setitem(METHODS, "strict", Strict)
+    assert [(one.name, one.shown) for one in describe("strict").settings] == [
+        ("share", "(must be given)"),
+        ("rate", "0.5"),
+    ]
+    assert list(arguments(Strict, {"share": 0.1}, "strict")) == ["share"]
+    with pytest.raises(InputError, match="unknown key 'others'"):
+        arguments(Strict, {"share": 0.1, "others": 1}, "strict")
 
 
 def test_settings_in_use_are_those_given_and_the_defaults_of_the_others() -> None:

@@ -57,7 +57,7 @@ def demo(root: Root = Path("runs"), overrides: Overrides = None) -> None:
     )
     page = root / configs[0].name / "report.html"
     today = write_demo(done, page, record, following)
-    Console(highlight=False, soft_wrap=True).print(*tables(today, record), sep="\n")
+    Console(emoji=False, highlight=False, soft_wrap=True).print(*tables(today, record), sep="\n")
     for purpose, words in (*following, ("Report", page.resolve().as_uri())):
         say(f"{purpose}: {words}")
 
@@ -108,7 +108,9 @@ def methods(name: Annotated[str | None, typer.Argument(metavar="NAME", help="Sho
     from bomd.methods import METHODS
     from bomd.methods.describe import describe, in_full, overview
 
-    Console().print(overview([describe(known) for known in METHODS]) if name is None else in_full(describe(name)))
+    Console(emoji=False).print(
+        overview([describe(known) for known in METHODS]) if name is None else in_full(describe(name))
+    )
 
 
 def benchmark(
@@ -146,7 +148,7 @@ def benchmark(
     names = None if methods == "all" else [name.strip() for name in methods.split(",")]
     configs = plan.grid(recipes, names, reproduce.numbers(seeds), cells or ("",), overrides or ())
     plan.check_reference(reference, (config.method for config in configs), results)
-    outcome = run_all(configs, root, jobs, Console(stderr=True), results)
+    outcome = run_all(configs, root, jobs, Console(emoji=False, stderr=True), results)
     if outcome.done:
         if results is not None:
             add_results(outcome.done, results, reference)
@@ -209,7 +211,7 @@ def embed(
 
     space = labelspace.embed(classes, model, vectors=vectors)
     for line in space.notes:
-        Console(stderr=True).print(line, highlight=False, markup=False)
+        Console(emoji=False, stderr=True).print(line, highlight=False, markup=False)
     _print_similarities(space)
     if saved is not None:
         labelspace.save_vectors(space, saved)
@@ -274,7 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         code = 130
     if code == 130:  # Typer, too, makes this of an interrupt
-        Console(stderr=True).print("Interrupted. The same command continues where it stopped.")
+        Console(emoji=False, stderr=True).print("Interrupted. The same command continues where it stopped.")
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -291,12 +293,12 @@ def _print_similarities(space: LabelSpace) -> None:
     for number, row in enumerate(space.vectors @ space.vectors.T):
         cells = [f"{cosine:.2f}" for cosine in row[: number + 1]]
         table.add_row(f"{number + 1} {escape(space.classes[number])}", *cells)
-    Console().print(table)
+    Console(emoji=False).print(table)
 
 
 def _print_results(done: Sequence[Run], page: Path | None) -> None:
     from bomd.reports.summary import summary_table
 
-    Console().print(summary_table(done))
+    Console(emoji=False).print(summary_table(done))
     if page is not None:
-        Console().print(f"Report: {page}", highlight=False, soft_wrap=True)
+        Console(emoji=False).print(f"Report: {page}", highlight=False, soft_wrap=True)

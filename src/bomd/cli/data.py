@@ -59,7 +59,7 @@ def verify(
     """
     chosen = _choose(name, root, options)
     found = chosen.verify(deep=deep)
-    Console().print(found.render())
+    Console(emoji=False).print(found.render())
     if chosen.incomparable is not None:
         print(f"Counts were not compared: the published ones are not with {chosen.incomparable}.")
     if not found.ok:
@@ -156,4 +156,4 @@ def _print_counts(title: str, headings: Sequence[str], rows: Iterable[tuple[str,
     for name, *cells in rows:
         table.add_row(escape(name), *(cell if isinstance(cell, str) else f"{cell:,}" for cell in cells))
     print(title)
-    Console().print(table)
+    Console(emoji=False).print(table)

@@ -62,9 +62,9 @@ def typed(name: str, *rest: object) -> str:
 
 def say(text: str) -> None:
     """A line as it is, however long."""
-    Console(highlight=False, soft_wrap=True, markup=False).print(text)
+    Console(emoji=False, highlight=False, soft_wrap=True, markup=False).print(text)
 
 
 def complain(text: str) -> None:
     """The same in red, beside what a command prints."""
-    Console(stderr=True, highlight=False, soft_wrap=True, markup=False).print(text, style="red")
+    Console(emoji=False, stderr=True, highlight=False, soft_wrap=True, markup=False).print(text, style="red")

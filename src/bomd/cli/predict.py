@@ -116,7 +116,7 @@ def predict(
     elif form is Format.json:
         text = [_as_json(list(rows), unreadable, skipped, thresholds, drawn)]
     else:
-        console = Console() if output is None else Console(file=io.StringIO(), width=100)
+        console = Console(emoji=False) if output is None else Console(emoji=False, file=io.StringIO(), width=100)
         text = [_as_table(list(rows), thresholds, console)]
     if output is None:
         for line in text:
@@ -127,7 +127,9 @@ def predict(
             part.unlink(missing_ok=True)
         print(f"{count} images: {output}")
     if heatmaps is not None:
-        Console(stderr=True, soft_wrap=True).print(f"{len(drawn)} heat maps: {heatmaps}", highlight=False, markup=False)
+        Console(emoji=False, stderr=True, soft_wrap=True).print(
+            f"{len(drawn)} heat maps: {heatmaps}", highlight=False, markup=False
+        )
     if note is not None:
         _complain(note, "yellow")
     if skipped:
@@ -308,4 +310,6 @@ def _encodable(text: str) -> str:
 
 
 def _complain(text: str, style: str = "red") -> None:
-    Console(stderr=True, soft_wrap=True).print(_printable(text), style=style, markup=False, highlight=False)
+    Console(emoji=False, stderr=True, soft_wrap=True).print(
+        _printable(text), style=style, markup=False, highlight=False
+    )

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from bomd.errors import InputError
 from bomd.methods import METHODS
-from bomd.typed import nearest
+from bomd.typed import nearest, parameters
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Setting:
     @property
     def shown(self) -> str:
         """The default as people write it: a sixth has no end of digits."""
+        if self.default is inspect.Parameter.empty:
+            return "(must be given)"
         return f"{self.default:.4g}" if isinstance(self.default, float) and self.default < 1000 else str(self.default)
 
 
@@ -131,9 +133,10 @@ def _settings(kind: Any) -> tuple[Setting, ...]:
         for text in (base.__doc__, base.__init__.__doc__):
             section = re.search(r"^Args:\n((?:[ ]+.*\n?|\n)*)", inspect.cleandoc(text or ""), flags=re.MULTILINE)
             meanings |= _entries(inspect.cleandoc(section[1]), r"(\w+): (.*)") if section else {}
+    defaults = inspect.signature(kind).parameters
     return tuple(
-        Setting(key, _spelt(hints.get(key, Any)), parameter.default, meanings.get(key, ""))
-        for key, parameter in inspect.signature(kind).parameters.items()
+        Setting(key, _spelt(hints.get(key, Any)), defaults[key].default, meanings.get(key, ""))
+        for key in parameters(kind)
     )
 
 
