@@ -107,6 +107,20 @@ def test_tables_without_records_or_of_something_else_are_one_line(tmp_path: Path
     assert (tmp_path / "pipe").is_fifo()
 
 
+@pytest.mark.parametrize("name", ["mine.csv", "mine.md", "mine.tex"])
+def test_records_are_never_kept_where_a_table_goes(name: str, tmp_path: Path) -> None:
+    """The table took the place of the records, which were lost."""
+    place = tmp_path / name
+    with pytest.raises(InputError, match=rf"{name} cannot hold records, .* name a .jsonl or .jsonl.xz file"):
+        add_results([finished_run(tmp_path, "bce", 0, 0.5)], place)
+    with pytest.raises(InputError, match="cannot hold records"):
+        run_all([], tmp_path, results=place)
+    assert not place.exists()
+    packed = place.with_suffix(f"{place.suffix}.xz")
+    add_results([finished_run(tmp_path, "bce", 0, 0.5)], packed)
+    assert len(read_records(packed)) == 1
+
+
 def test_records_are_added_once_and_replaced_when_repeated(tmp_path: Path) -> None:
     path = tmp_path / "toy.jsonl"
     first, second = finished_run(tmp_path, "bce", 0, 0.7), finished_run(tmp_path, "bce", 1, 0.9)

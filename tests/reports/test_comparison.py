@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from bomd.config import parse
 from bomd.experiments.grid import Grid, arrange
 from bomd.experiments.noise_names import noise_name
 from bomd.experiments.recorded import Record
 from bomd.measure.result import HELD_OUT
 from bomd.measure.significance import Sample, welch_test, z_test
+from bomd.methods import METHODS
 from bomd.reports.comparison import entry_rows, markdown
 from bomd.reports.tables import write_results
 
@@ -113,6 +115,21 @@ def test_what_is_not_there_is_called_missing() -> None:
     assert "- bomd: (0.4, 0.4) (seeds 1, 2)" in text
     (complete,) = compare([one for one in RECORDS if not one.config.noise])
     assert markdown(complete).endswith("### Missing runs\n\nNone.\n")
+
+
+def test_a_planned_method_that_always_failed_is_missing_on_its_own_images_alone(tmp_path: Path) -> None:
+    """It has no record: the table had neither a row for it nor a word under "Missing runs"."""
+    planned = [
+        parse({**record(name, seed, None).written["config"]}, METHODS) for name in ("bce", "elr") for seed in (0, 1)
+    ]
+    records = [record("bce", 0, 0.5), record("bce", 0, 0.5, name="other"), record("bomd", 0, 0.6, name="other")]
+    write_results(records, tmp_path / "toy.jsonl", planned=planned)
+    text = (tmp_path / "toy-comparison.md").read_text()
+    toy, other = text.split("## other\n")
+    assert "| elr | missing |" in toy
+    assert toy.endswith("### Missing runs\n\n- bce: no noise (seeds 1)\n- elr: no noise (seeds 0, 1)\n\n")
+    assert "elr" not in other
+    assert other.endswith("### Missing runs\n\nNone.\n")
 
 
 def test_a_score_that_cannot_be_computed_is_not_missing() -> None:

@@ -151,7 +151,7 @@ def benchmark(
     outcome = run_all(configs, root, jobs, Console(emoji=False, stderr=True), results)
     if outcome.done:
         if results is not None:
-            add_results(outcome.done, results, reference)
+            add_results(outcome.done, results, reference, configs)
         folder = root if len({config.name for config in configs}) > 1 else root / configs[0].name
         place = pages.write_report(outcome.done, folder / "report.html", reference) if page else None
         _print_results(outcome.done, place)

@@ -15,7 +15,7 @@ from bomd.errors import InputError
 from bomd.experiments import workers
 from bomd.experiments.live import Board
 from bomd.experiments.plan import announce, cost
-from bomd.experiments.recorded import Record, merge, read_records, record_of
+from bomd.experiments.recorded import Record, check_name, merge, read_records, record_of
 from bomd.files import fingerprint
 
 
@@ -46,6 +46,8 @@ def run_all(
     """
     from bomd.experiments import experiment  # PyTorch with it, which tables of records can do without
 
+    if results is not None:
+        check_name(results)
     if jobs > threads.cores():  # more would only wait for one another
         jobs = threads.cores()
         progress.say(f"{jobs} at a time, one for each core that may be used here.")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from bomd.experiments.identity import chosen_of, differing, names_of
+from bomd.experiments.identity import apart, chosen_of, differing, names_of
 from bomd.experiments.noise_names import noise_level, noise_name
 from bomd.experiments.recorded import Record
 from bomd.measure.result import HELD_OUT, held_out
@@ -149,8 +150,11 @@ def arrange(
     noises: Collection[str] = (),
     seeds: Collection[int] = (),
     reference: str = BASELINE,
+    planned: Iterable[Mapping[str, Any]] = (),
 ) -> list[Grid]:
     """One grid for each set of images; what is asked for here and not in the records counts as missing.
+
+    So do methods and seeds of runs that were `planned` on the same images, by their settings.
 
     Settings of the data make another grid, those of a method another row, and those of the training another column
     where a method ran with several; what only differs between methods belongs to them. The same experiment counts
@@ -158,13 +162,28 @@ def arrange(
     """
     by_data: dict[str, list[Record]] = {}
     for record in {one.identity: one for one in records}.values():
-        by_data.setdefault(json.dumps(record.parts[0], sort_keys=True, default=str), []).append(record)
+        by_data.setdefault(_key_of(record.parts[0]), []).append(record)
+    asked: dict[str, list[Mapping[str, Any]]] = {}
+    for config in planned:
+        asked.setdefault(_key_of(apart(config)[0]), []).append(config)
     data = {key: same[0].parts[0] for key, same in by_data.items()}
     titles: dict[str, str] = {}
     for name in {settings["name"] for settings in data.values()}:  # where names clash, what differs is added
         keys = [key for key, settings in data.items() if settings["name"] == name]
         titles |= zip(keys, names_of(str(name), [data[key] for key in keys]), strict=True)
-    return [_grid(titles[key], same, methods, noises, seeds, reference) for key, same in by_data.items()]
+    grids = []
+    for key, same in by_data.items():
+        own_methods, own_seeds = (
+            [*given, *(config[part] for config in asked.get(key, []))]
+            for given, part in ((methods, "method"), (seeds, "seed"))
+        )
+        grids.append(_grid(titles[key], same, own_methods, noises, own_seeds, reference))
+    return grids
+
+
+def _key_of(data: Mapping[str, Any]) -> str:
+    """The same for the same settings of the data."""
+    return json.dumps(data, sort_keys=True, default=str)
 
 
 def _grid(

@@ -15,12 +15,13 @@ from typing import Any
 
 from bomd.errors import InputError
 from bomd.experiments.identity import apart, identity, without_folder
-from bomd.files import locked, read_text, reading, write_text
+from bomd.files import beside, locked, read_text, reading, write_text
 from bomd.measure.result import Result
 from bomd.runs import Run
 from bomd.saved import mapped, read_as
 
 PARTS = ("config", "result", "environment")
+TABLES = (".csv", ".md", ".tex")  # endings of what is written beside a file of records
 INTERVALS = ("auc_low", "auc_high", "ap_low", "ap_high", "draws")  # of single classes: half of a record
 
 
@@ -124,6 +125,15 @@ def record_of(run: Run) -> Record:
     return Record(written, whole.file, whole.directory)
 
 
+def check_name(path: Path) -> None:
+    """Refuse a file of records that one of the tables beside it would take the place of."""
+    if path in (beside(path, ending) for ending in TABLES):
+        raise InputError(
+            f"{path} cannot hold records, since their table gets that name: name a .jsonl or .jsonl.xz file, and "
+            f"{', '.join(str(beside(path, ending)) for ending in TABLES)} are written beside it."
+        )
+
+
 def read_records(path: Path) -> list[Record]:
     """The records of a file, which may be compressed (.xz or .gz)."""
     text = read_text(path)
@@ -145,6 +155,7 @@ def merge(before: Sequence[Record] | None, new: Sequence[Record], path: Path) ->
 
     Those of `before`, by default its own, come first, as far as the file has no later ones of their runs.
     """
+    check_name(path)
     ours = {record.identity: record for record in new}
     with locked(path):  # another process may be adding its own
         held = {record.identity: record for record in (read_records(path) if path.exists() else [])}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bomd.config import Config
 from bomd.errors import InputError
 from bomd.experiments.grid import Grid, Group, arrange
 from bomd.experiments.noise_names import NO_NOISE
@@ -34,23 +35,32 @@ COLUMNS: dict[str, Callable[[Group, str], Sample | None]] = {
 }
 
 
-def add_results(done: Sequence[Run], path: Path, reference: str = REFERENCE) -> tuple[list[Record], list[Path]]:
+def add_results(
+    done: Sequence[Run], path: Path, reference: str = REFERENCE, planned: Sequence[Config] = ()
+) -> tuple[list[Record], list[Path]]:
     """Add finished runs to a file of records and write its tables anew; processes that do so at once take turns.
+
+    Args:
+        planned: Runs that were to be done; those that failed are missing in the comparison.
 
     Returns:
         All its records, and the files of tables.
     """
     with locked(path):
         found = add_records(done, path)
-        return found, write_results(found, path, reference)
+        return found, write_results(found, path, reference, planned)
 
 
-def write_results(records: Sequence[Record], path: Path, reference: str = REFERENCE) -> list[Path]:
+def write_results(
+    records: Sequence[Record], path: Path, reference: str = REFERENCE, planned: Sequence[Config] = ()
+) -> list[Path]:
     """Write the tables of a file of records beside it, and, where it has several methods, their comparison."""
     written = write_tables(records, path)
-    if len({record.config.method for record in records}) > 1:
+    if len({*(config.method for config in planned), *(record.config.method for record in records)}) > 1:
         place = path.with_name(f"{beside(path, '').name}-comparison.csv")
-        written += write_comparison(arrange(records, reference=reference), place)
+        written += write_comparison(
+            arrange(records, reference=reference, planned=[config.to_dict() for config in planned]), place
+        )
     return written
 
 
