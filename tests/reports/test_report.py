@@ -442,6 +442,16 @@ def test_missing_runs_are_said(tmp_path: Path) -> None:
     assert re.search(r"bce plain training 0\.900 \(0\.880–0\.920\) 1 seed", page.text)
 
 
+def test_images_are_counted_over_all_runs(tmp_path: Path) -> None:
+    """Other seeds hold out other patients: the images of one run stood for those of all."""
+    runs = write_grid(tmp_path / "runs", {"bce": [0.9]}, LEVELS[:1])
+    result = runs[1].result()
+    result["images"] |= {"train": 1118, "validation": 14}
+    write_json(runs[1].directory / "result.json", result)
+    page = read(runs, tmp_path / "report.html")
+    assert "120 to 1,118 images in training, 12 to 14 images in held-out patients, 80 images in south." in page.text
+
+
 def test_a_copied_run_counts_once_and_no_noise_is_one_kind(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / "runs", seed=0, noise=noise(0, 0.2)), write_run(tmp_path / "runs", seed=1, noise={})]
     shutil.copytree(runs[0].directory, tmp_path / "copy" / "demo" / "bomd" / "seed0-copied")

@@ -221,7 +221,7 @@ def _grid(grid: Judged, look: dict[str, Look], name: str) -> Values:
         "tables": [score_table(grid, look, columns) for columns in tables],
         "counted": any(group.level[2] for group in grid.groups.values()),
         "meaning": spread_meaning(grid.groups.values()),
-        "images": next(iter(grid.groups.values())).first.result.images,
+        "images": _images(grid),
         "missing": grid.lacking(),
         "curves": [
             {"test": test, "looks": [look[m] for m in grid.leading], "faint": len(grid.methods) - len(grid.leading)}
@@ -230,6 +230,17 @@ def _grid(grid: Judged, look: dict[str, Look], name: str) -> Values:
             if (found := noise_figures(grid, look, test, f"{name}-{place}"))
         ],
     }
+
+
+def _images(grid: Judged) -> dict[str, str]:
+    """How many images each set has: seeds and noise decide who is held out, so that training sets differ a little."""
+    found: dict[str, list[int]] = {}
+    for group in grid.groups.values():
+        for run in group.runs:
+            for name, count in run.result.images.items():
+                found.setdefault(name, []).append(count)
+    ends = {name: sorted({min(counts), max(counts)}) for name, counts in found.items()}
+    return {name: " to ".join(f"{count:,}" for count in both) for name, both in ends.items()}
 
 
 def _findings(grids: Sequence[Judged], parts: Parts) -> list[Values]:
