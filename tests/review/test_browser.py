@@ -21,6 +21,7 @@ import pytest
 from PIL import Image
 
 from bomd import audit
+from bomd.audits.found import Audit
 from bomd.review.change_log import write_log
 from bomd.review.decisions import FILE, Event, Journal, current, read_events
 from bomd.review.evidence import open_evidence
@@ -719,21 +720,46 @@ def test_files_are_shown_with_what_is_known_about_them(
     page.check_console()
 
 
-def test_of_one_label_per_image_a_choice_takes_the_place_of_the_other(
-    browser: webdriver.Chrome, tmp_path: Path, serve: Callable[[Path], Any]
-) -> None:
-    (tmp_path / "images").mkdir()
+def audited_animals(folder: Path) -> Audit:
+    """Pictures in colour with one label each, of which six are wrong."""
+    (folder / "images").mkdir()
     random, lines = np.random.default_rng(0), ["file,label"]
     features = np.zeros((60, 3), dtype=np.float32)
     for row in range(60):
-        Image.fromarray(random.integers(0, 255, (16, 16), dtype=np.uint8)).save(tmp_path / f"images/{row:02}.png")
-        lines.append(f"{row:02}.png,{('cat', 'cow', 'dog')[(row + (row < 6)) % 3]}")  # six are wrong
+        Image.fromarray(random.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(folder / f"images/{row:02}.png")
+        lines.append(f"{row:02}.png,{('cat', 'cow', 'dog')[(row + (row < 6)) % 3]}")
         features[row, row % 3] = 1
-    (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
-    np.save(tmp_path / "features.npy", features)
-    found = audit(
-        tmp_path / "labels.csv", tmp_path / "images", features=tmp_path / "features.npy", output=tmp_path / "o"
-    )
+    (folder / "labels.csv").write_text("\n".join(lines) + "\n")
+    np.save(folder / "features.npy", features)
+    return audit(folder / "labels.csv", folder / "images", features=folder / "features.npy", output=folder / "o")
+
+
+def test_pictures_in_colour_are_shown_in_colour(
+    browser: webdriver.Chrome, tmp_path: Path, serve: Callable[[Path], Any]
+) -> None:
+    """Window, level and inversion take every channel by itself."""
+    served = serve(audited_animals(tmp_path).run.directory)
+    page = Page(browser)
+    browser.get(f"{served.address}?token={served.token}")
+    page.introduce("Ada")
+    own = np.asarray(Image.open(tmp_path / "images" / page.image())).astype(int)
+
+    def shown() -> Any:
+        script = "return [...viewer.shown.getContext('2d').getImageData(0, 0, 16, 16).data]"
+        return np.reshape(browser.execute_script(script), (16, 16, 4))[..., :3]
+
+    assert abs(shown() - own).max() <= 1  # the middle of 255 steps lies between two of them
+    page.press("i")
+    assert abs(shown() - (255 - own)).max() <= 1
+    browser.execute_script("viewer.setWindow(100, 60)")
+    narrow = np.clip(255 * ((own - 60) / 100 + 0.5), 0, 255)
+    assert abs(shown() - (255 - narrow)).max() <= 1
+
+
+def test_of_one_label_per_image_a_choice_takes_the_place_of_the_other(
+    browser: webdriver.Chrome, tmp_path: Path, serve: Callable[[Path], Any]
+) -> None:
+    found = audited_animals(tmp_path)
     served = serve(found.run.directory)
     page = Page(browser)
     browser.get(f"{served.address}?token={served.token}")

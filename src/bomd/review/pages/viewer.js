@@ -84,7 +84,7 @@ class Viewer {
       const { width, height, data } = this.source;
       const copy = new ImageData(width, height);
       for (let at = 0; at < data.length; at += 4) {
-        copy.data[at] = copy.data[at + 1] = copy.data[at + 2] = table[data[at]];
+        for (let channel = 0; channel < 3; channel += 1) copy.data[at + channel] = table[data[at + channel]];
         copy.data[at + 3] = 255;
       }
       this.shown.getContext("2d").putImageData(copy, 0, 0);
