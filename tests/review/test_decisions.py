@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import threading
@@ -16,7 +18,16 @@ from typing import Any
 import pytest
 
 from bomd.errors import InputError
-from bomd.review.decisions import FILE, RESCUED, Event, Journal, current, only_server, read_events
+from bomd.review.decisions import (
+    FILE,
+    RESCUED,
+    Event,
+    Journal,
+    anybody_decided,
+    current,
+    only_server,
+    read_events,
+)
 
 CLASSES = ("Mass", "Edema")
 
@@ -106,6 +117,51 @@ def test_a_damaged_file_is_one_line(tmp_path: Path, content: bytes) -> None:
         with pytest.raises(InputError) as caught:
             attempt()
         assert "\n" not in str(caught.value)
+
+
+def test_decisions_are_read_where_nobody_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy on a read-only medium, made while the server was running; SQLite itself would write beside the file."""
+    running = tmp_path / "running"
+    running.mkdir()
+    journal = Journal(running / FILE, CLASSES)
+    saved = save(journal, Event("Ada", "a", "accept", (1, 0), reason="seen"), Event("Ada", "b", "skip"))
+    assert (running / f"{FILE}-wal").stat().st_size  # where all of it still is
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for ending in ("", "-wal"):
+        shutil.copy(running / f"{FILE}{ending}", copy)
+    journal.close()
+    connect, opened = sqlite3.connect, list[Path]()
+    monkeypatch.setattr(sqlite3, "connect", lambda path, **rest: (opened.append(path), connect(path, **rest))[1])
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # as it is even for those who may write anywhere
+    copy.chmod(0o500)
+    try:
+        assert read_events(copy / FILE, CLASSES) == saved
+        assert anybody_decided(copy / FILE)
+        assert sorted(file.name for file in copy.iterdir()) == [FILE, f"{FILE}-wal"]
+    finally:
+        copy.chmod(0o700)
+    assert opened
+    assert all(copy not in Path(path).parents for path in opened)
+    (copy / f"{FILE}-wal").unlink()
+    (copy / FILE).write_bytes(b"no database" * 100)
+    with pytest.raises(InputError, match=rf"copy/{FILE} cannot be used"):  # by its own name
+        read_events(copy / FILE, CLASSES)
+
+
+def test_decisions_that_somebody_else_made_private_are_said_to_be_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sound file is not to be restored from a copy because it cannot be read."""
+    Journal(tmp_path / FILE, CLASSES).close()
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(shutil, "copyfile", refuse)
+    with pytest.raises(InputError, match=rf"Cannot read .*{FILE}: Permission denied\."):
+        read_events(tmp_path / FILE, CLASSES)
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import os
 import queue
+import shutil
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from filelock import FileLock, Timeout
 
 from bomd.errors import InputError
-from bomd.files import write_json
+from bomd.files import reading, write_json
 
 FORMAT, WITHOUT_REASONS = 2, 1  # the one of new files, and an older one that is read as well
 FILE, LOCK, SERVER = "review.sqlite", "review.lock", "review.json"
@@ -170,7 +172,7 @@ def read_events(path: Path, classes: Sequence[str]) -> list[Event]:
         return []
     places = {name: place for place, name in enumerate(classes)}
     labels: dict[int, list[int | None]] = {}
-    with _readable(path), closing(_connect(path)) as connection:
+    with _opened(path) as connection:
         _check_format(connection, path)
         connection.execute("BEGIN")  # both tables as they are at one moment
         for number, name, value in connection.execute("SELECT event, class, value FROM decisions"):
@@ -200,7 +202,7 @@ def anybody_decided(path: Path) -> bool:
     No file that cannot be read says so.
     """
     try:
-        with _readable(path), closing(_connect(path)) as connection:
+        with _opened(path) as connection:
             classes = [name for (name,) in connection.execute("SELECT DISTINCT class FROM decisions")]
         standing = current(read_events(path, classes))
     except InputError:
@@ -237,8 +239,7 @@ def _holder(directory: Path) -> str:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    if path.is_symlink():  # a run from somebody else must not make us write to a file of ours
-        raise InputError(f"{path} is a link: decisions are kept in the run itself. Remove the link.")
+    _refuse_link(path)
     try:
         if not path.exists():  # SQLite would let others read it; the files beside it get the same mode
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
@@ -246,6 +247,27 @@ def _connect(path: Path) -> sqlite3.Connection:
     except (sqlite3.Error, OSError) as error:
         raise InputError(f"Cannot open {path}: {error}.") from error
     return connection
+
+
+def _refuse_link(path: Path) -> None:
+    if path.is_symlink():  # a run from somebody else must not make us write to a file of ours
+        raise InputError(f"{path} is a link: decisions are kept in the run itself. Remove the link.")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """A file of decisions to read, or a copy of it where nothing may be written: SQLite writes beside what it reads."""
+    _refuse_link(path)
+    with ExitStack() as stack:
+        found = path
+        if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+            found = Path(stack.enter_context(TemporaryDirectory(prefix="bomd-"))) / FILE
+            with reading(path):
+                for ending in ("", "-wal"):  # what was committed last is in the second until the first is closed
+                    if (own := path.with_name(f"{path.name}{ending}")).exists():
+                        shutil.copyfile(own, f"{found}{ending}")
+        with _readable(path), closing(_connect(found)) as connection:
+            yield connection
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
