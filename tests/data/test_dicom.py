@@ -310,6 +310,30 @@ def test_empty_elements_count_as_absent(make: Make, absent: dict[str, str]) -> N
     np.testing.assert_array_equal(read_dicom(make(stored, **absent)), read_dicom(make(stored)))
 
 
+NUMBERS = {"RescaleSlope": "1.25", "RescaleIntercept": "3.75", "WindowCenter": "2048.25", "WindowWidth": "4000.75"}
+
+
+@pytest.mark.parametrize("name", [*NUMBERS])
+@pytest.mark.parametrize("said", ["1,25", "nan", "inf", "DOE", "\\"])
+def test_a_number_that_is_none_is_named_and_makes_no_blank_picture(make: Make, name: str, said: str) -> None:
+    """Nor is it repeated: a damaged header may hold anything there, also a patient's name."""
+    path = make(radiograph(12), **NUMBERS)
+    read_dicom(path)
+    number = NUMBERS[name].encode()
+    path.write_bytes(path.read_bytes().replace(number, said.encode().ljust(len(number))))
+    with pytest.raises(InputError, match=rf"its {name} is no number\.$"):
+        read_dicom(path)
+
+
+@pytest.mark.parametrize("name", [*NUMBERS])
+def test_spaces_count_as_absent(make: Make, name: str) -> None:
+    path, pair = make(radiograph(12), **NUMBERS), ("Rescale", "Window")[name.startswith("Window")]
+    number = NUMBERS[name].encode()
+    path.write_bytes(path.read_bytes().replace(number, b" " * len(number)))
+    others = {other: value for other, value in NUMBERS.items() if not other.startswith(pair)}
+    np.testing.assert_array_equal(read_dicom(path), read_dicom(make(radiograph(12), **others)))
+
+
 # Photometry
 
 
@@ -434,6 +458,7 @@ def test_compressed_frame_that_stops_short_is_refused(make: Make) -> None:
         ({"NumberOfFrames": 2}, "2 frames"),
         ({"PixelData": None}, "PixelData is missing"),
         ({"Rows": None}, "Rows is missing"),
+        ({"SamplesPerPixel": None}, "SamplesPerPixel is missing"),
         ({"PhotometricInterpretation": "PALETTE COLOR"}, "PALETTE COLOR"),
         ({"Rows": 65535, "Columns": 65535}, "65535 x 65535"),
         ({"BitsAllocated": 32, "BitsStored": 32}, "32 bits"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from PIL import Image
 from pydicom import Dataset, dcmread
 from pydicom.encaps import generate_frames
 from pydicom.errors import InvalidDicomError
+from pydicom.multival import MultiValue
 from pydicom.pixels.decoders.base import get_decoder
 from pydicom.pixels.processing import apply_modality_lut, apply_windowing
 from pydicom.pixels.utils import pixel_array
@@ -26,7 +28,15 @@ from bomd.errors import InputError
 
 GREY = ("MONOCHROME1", "MONOCHROME2")
 COLOUR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")  # pydicom turns all of them into RGB
-NEEDED = ("Rows", "Columns", "BitsStored", "PixelRepresentation", "PhotometricInterpretation", "PixelData")
+NEEDED = (
+    "Rows",
+    "Columns",
+    "SamplesPerPixel",
+    "BitsStored",
+    "PixelRepresentation",
+    "PhotometricInterpretation",
+    "PixelData",
+)
 
 # Who decodes what. Only one is asked, and GDCM last: on damaged pixels it ends the whole process.
 PLUGINS = ("pydicom", "pylibjpeg", "pyjpegls", "pillow", "gdcm")
@@ -169,9 +179,23 @@ def _modality(numbers: Values, dataset: Dataset) -> Values:
     if dataset.get("ModalityLUTSequence"):
         table, first = _table(dataset.ModalityLUTSequence[0], dataset, dataset.PixelRepresentation == 1)
         return _look_up(numbers, table, first)
-    if dataset.get("RescaleSlope") is None or dataset.get("RescaleIntercept") is None:
+    if _number(dataset, "RescaleSlope") is None or _number(dataset, "RescaleIntercept") is None:
         return numbers
     return apply_modality_lut(numbers, dataset)
+
+
+def _number(dataset: Dataset, name: str) -> float | None:
+    """What the header says, the first of several windows; None for nothing, or spaces, which some programs write."""
+    try:
+        found = dataset.get(name)
+        if found is None or found == "":
+            return None
+        number = float(found[0] if isinstance(found, MultiValue) and name.startswith("Window") else found)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):  # a picture by it would be black or white all over
+        raise ValueError(f"its {name} is no number")
+    return number
 
 
 def _window(numbers: Values, values: Values, place: Values, dataset: Dataset) -> Dataset:
@@ -181,7 +205,7 @@ def _window(numbers: Values, values: Values, place: Values, dataset: Dataset) ->
     """
     window = Dataset()
     window.PhotometricInterpretation, window.BitsStored, window.PixelRepresentation = "MONOCHROME2", 8, 0
-    if dataset.get("WindowCenter") not in (None, "") and dataset.get("WindowWidth") not in (None, ""):
+    if _number(dataset, "WindowCenter") is not None and _number(dataset, "WindowWidth") is not None:
         window.WindowCenter, window.WindowWidth = dataset.WindowCenter, dataset.WindowWidth
         window.VOILUTFunction = dataset.get("VOILUTFunction") or "LINEAR"
         return window
