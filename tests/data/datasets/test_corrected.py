@@ -97,6 +97,15 @@ def test_details_say_which_labels_people_decided_on(tmp_path: Path, capsys: pyte
     assert decided_note(everything, found).startswith("1 label of 1 image is as people decided (reviewed.csv)")
 
 
+def test_no_finding_that_an_audit_added_is_missed_by_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It stands in the details of a table that has no such class: the usual way from one audit to the next."""
+    lines = ("a,Mass,0,0,Ada,,0", "a,No Finding,1,1,Ada,,0")
+    path = with_details(tmp_path / "reviewed.csv", "id,Mass,Edema\na,0,1\nb,0,0\nc,1,0\n", *lines)
+    with progress.shown():
+        assert read_corrections(TABLE, path).confirmed.tolist() == [[True, False], [False, False], [False, False]]
+    assert "not there" not in capsys.readouterr().err
+
+
 def test_without_details_what_differs_was_decided(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text("id,Mass\na,yes\nb,1\nc,NA\n")

@@ -16,7 +16,7 @@ from bomd.data.label_files import read_cells, read_table
 from bomd.errors import InputError
 from bomd.files import reading, unpacked
 from bomd.progress import say
-from bomd.tables import Floats, LabelTable, Text, rows_of
+from bomd.tables import NO_FINDING, Floats, LabelTable, Text, rows_of
 
 # One line for each label of an image that people judged; `bomd decisions` writes it beside the table.
 DETAILS = ("id", "class", "given", "decided", "reviewers", "time", "unresolved")
@@ -151,7 +151,7 @@ def _from_details(frame: pd.DataFrame, table: LabelTable, path: Path) -> tuple[F
     rows = _places(table.ids.tolist())
     columns = _places(table.classes)
     settled = frame[(frame["unresolved"].str.strip() != "1") & (frame["decided"].str.strip() != "")]
-    strange = settled["class"][~settled["class"].isin(columns.keys())]
+    strange = settled["class"][~settled["class"].isin([*columns, NO_FINDING])]  # which an audit may have added
     if len(strange):
         say(f"{path} holds decisions on classes that are not there, such as {strange.iloc[0]!r}.")
     settled = settled[settled["id"].isin(rows.keys()) & settled["class"].isin(columns.keys())]
