@@ -39,7 +39,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 PICTURES = Path(__file__).parents[2] / "docs" / "images" / "review"
 WRITE = bool(os.environ.get("BOMD_WRITE_SCREENSHOTS"))
-DESKTOP, TABLET, PHONE = (1280, 800), (820, 1180), (390, 844)
+DESKTOP, TABLET, PHONE, SMALL = (1280, 800), (820, 1180), (390, 844), (320, 568)
 PAGE = 50  # images that the list shows at once
 
 pytestmark = [
@@ -372,7 +372,7 @@ def test_everybody_can_read_and_reach_every_page_in_light_and_dark_at_any_width(
     page.press("1")  # a changed label has a colour of its own
     for scheme in ("light", "dark"):
         prefer(browser, scheme)
-        for size in (DESKTOP, PHONE):
+        for size in (DESKTOP, PHONE, (360, 740), SMALL):
             resize(browser, size)
             browser.execute_script("document.querySelectorAll('details').forEach(item => item.open = true)")
             assert faults(browser) == []
@@ -384,7 +384,10 @@ def test_everybody_can_read_and_reach_every_page_in_light_and_dark_at_any_width(
     page.wait(lambda: page.at("summary").text, "agreement")
     for scheme in ("light", "dark"):
         prefer(browser, scheme)
-        assert faults(browser) == []
+        for size in (DESKTOP, SMALL):  # on which tables are scrolled, also with the keys
+            resize(browser, size)
+            assert faults(browser) == []
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
     page.check_console()
 
 
@@ -643,6 +646,8 @@ def test_hostile_names_stay_text(browser: webdriver.Chrome, hostile_run: Path, s
     page.introduce(name)
     page.pictured()
     assert page.image() in set(open_evidence(hostile_run).record.given.ids.tolist())
+    names = [button.get_attribute("title") for button in browser.find_elements(By.CSS_SELECTOR, ".finding")]
+    assert names == [*open_evidence(hostile_run).classes]  # of which the long ones are cut
     page.press("a")
     page.status("Saved")
     browser.get(f"{served.home}agreement")

@@ -252,7 +252,7 @@ function labelLine(label, column) {
   const cells = Array.from({ length: 7 }, () => row.appendChild(make("td")));
   cells[0].append(make("kbd", "", keyOf(column)));
   const title = cells[1].appendChild(make("button", "finding", name));
-  title.title = "Show where";
+  title.title = state.run.has.heat ? `${name}: show where` : name; // a long one is cut
   title.addEventListener("click", () => setHeat(place("heat").value === String(column) ? "" : String(column)));
   cells[1].className = "name";
   cells[2].append(sign(label.given));
