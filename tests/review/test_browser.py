@@ -650,8 +650,18 @@ def test_hostile_names_stay_text(browser: webdriver.Chrome, hostile_run: Path, s
     assert names == [*open_evidence(hostile_run).classes]  # of which the long ones are cut
     page.press("a")
     page.status("Saved")
+    page.choose("filter-state", "decided")
+    page.wait(lambda: page.at("count").text == "1 image", "list of the one image")
+    page.ready()
+    page.choose("filter-state", "undecided")
+    page.ready()
+    page.at("reviewer").click()
+    page.introduce("Bob")
+    page.press("a")
+    page.status("Saved")
     browser.get(f"{served.home}agreement")
     page.wait(lambda: page.at("summary").text, "agreement")
+    assert "2 people have judged images; 1 image was judged by at least two." in page.at("summary").text
     assert name in [cell.text for cell in browser.find_elements(By.CSS_SELECTOR, "#reviewers th")]
     assert browser.title.startswith("Agreement in")
     assert browser.execute_script("return [...document.querySelectorAll('[onerror], body script')].length") == 0

@@ -135,6 +135,18 @@ def test_without_decisions_the_given_labels_are_written(run: Path) -> None:
     assert (run / "reviewed.csv").exists()
 
 
+def test_one_image_with_one_open_label_is_said_as_one(run: Path, tmp_path: Path) -> None:
+    evidence = open_evidence(run)
+    row, journal = int(evidence.rows[0]), Journal(run / FILE, evidence.classes)
+    given = plain_labels(evidence.given[row])
+    other = (1 - (given[0] or 0), *given[1:])
+    for name, labels in (("Ada", given), ("Grace", other)):
+        journal.submit(Event(name, str(evidence.record.given.ids[row]), "edit", labels)).result(timeout=20)
+    journal.close()
+    said = call("decisions", str(run), "--output", str(tmp_path / "mine.csv"))
+    assert "1 of 60 images is reviewed; 1 label is unresolved." in said
+
+
 def test_a_review_that_is_stopped_says_what_comes_next(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C is how it ends, so that it is no error, and the gate is closed behind it."""
 

@@ -106,7 +106,9 @@ def decisions(
     outputs.write(files, None if own is None else own.source)
     found = agreement(reviewed.standing, reviewed.labels.classes)
     judged = int((reviewed.reviewers > 0).sum())
-    print(f"{judged} of {len(reviewed.labels)} images are reviewed; {unresolved(reviewed, own)} labels are unresolved.")
+    split = unresolved(reviewed, own)
+    labels = "1 label is" if split == 1 else f"{split} labels are"
+    print(f"{judged} of {len(reviewed.labels)} images {'is' if judged == 1 else 'are'} reviewed; {labels} unresolved.")
     for person in found["reviewers"]:
         wrote = sum(bool(said.reason) for said in reviewed.standing[person["name"]].values() if said.labels)
         say(f"{person['name']}: {_images(person['images'])}{f', {wrote} with a reason' * bool(wrote)}")

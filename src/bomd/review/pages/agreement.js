@@ -35,8 +35,8 @@ async function start() {
     place("summary").textContent = `${people} ${people === 1 ? "person has" : "people have"} judged images so far, ` +
       "and no image has been judged by two of them.";
   } else {
-    place("summary").textContent = `${people} people have judged images; ${found.shared} images were judged by at ` +
-      `least two. Over all findings together, ${percent(found.overall.same)} of judgements are the same and ` +
+    place("summary").textContent = `${people} people have judged images; ${found.shared} ${found.shared === 1 ? "image was" : "images were"} ` +
+      `judged by at least two. Over all findings together, ${percent(found.overall.same)} of judgements are the same and ` +
       `${found.measure}'s kappa is ${kappa(found.overall.kappa)}.`;
   }
   place("measure").textContent = `${found.measure}'s kappa`;

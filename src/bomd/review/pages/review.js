@@ -73,7 +73,7 @@ async function refresh(start = 0) {
   if (!start) place("list").replaceChildren();
   state.items = start ? [...state.items, ...found.items] : found.items;
   for (const item of found.items) place("list").append(queueLine(item));
-  place("count").textContent = `${found.total.toLocaleString("en")} ${found.total === 1 ? "image" : "images"}`;
+  place("count").textContent = `${found.total.toLocaleString("en")} image${found.total === 1 ? "" : "s"}`;
   place("more").hidden = state.items.length >= found.total;
   showProgress(found.progress);
   markCurrent();
