@@ -140,6 +140,19 @@ def test_classes_that_the_table_does_not_have_are_not_counted() -> None:
     assert [(entry.image, entry.finding) for entry in entries] == [("a", "Mass")]
 
 
+def test_a_probability_that_people_confirmed_is_not_said_to_be_confirmed_against_a_proposal(tmp_path: Path) -> None:
+    """It is 1 now where it was 0.7, so that the file differs although no label changed; the page says why."""
+    small_record().save(tmp_path / "labels.npz")
+    journal = Journal(tmp_path / FILE, ("Mass", "Edema"))
+    journal.submit(Event("Ada", "b", "keep", (0, 0))).result(timeout=20)
+    text = write_log(tmp_path, read_reviewed(tmp_path), tmp_path / "a.csv")[1].read_text(encoding="utf-8")
+    assert "<b>1</b> confirmed against a proposal,\n" in text
+    journal.submit(Event("Ada", "c", "keep", (1, None))).result(timeout=20)
+    journal.close()
+    text = write_log(tmp_path, read_reviewed(tmp_path), tmp_path / "a.csv")[1].read_text(encoding="utf-8")
+    assert "<b>0</b> labels changed, <b>2</b> confirmed against a proposal or where a probability was given," in text
+
+
 def test_names_on_the_page_stand_apart(run: Path, tmp_path: Path) -> None:
     evidence = open_evidence(run)
     row = int(evidence.rows[0])

@@ -34,6 +34,7 @@ PAGES = Path(__file__).parent / "pages"
 COLUMNS = ("image", "patient", "finding", "from", "to", "who", "when", "evidence", "note", "reason")
 KINDS = ("changed", "confirmed", "unresolved")
 TITLE = "<title>Changes to labels"  # of the page
+PROBABLE = "given as a probability"  # in the note of a label that people confirmed although nothing was proposed
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ def log_files(run: Path, reviewed: Reviewed, own: kept.Kept | None, file: Path) 
         judged=int((reviewed.reviewers > 0).sum()),
         people=[{"name": name, "images": len(times), "last": max(times)} for name, times in people.items() if times],
         totals={kind: _count(entries, kind, each_image=reviewed.labels.exclusive) for kind in KINDS},
+        probable=any(entry.note.startswith(PROBABLE) for entry in entries),
         findings=_by_finding(entries, reviewed.labels.classes),
         entries=entries,
         table=file.name,
@@ -212,7 +214,7 @@ def _judgement(
     elif hard(given) == hard(value):
         kind = "confirmed"
         asked = bool(record.added[row, column] or record.removed[row, column])
-        notes = ["given label confirmed against the proposal" if asked else "given as a probability"]
+        notes = ["given label confirmed against the proposal" if asked else PROBABLE]
     else:
         kind = "changed"
         notes = ["as proposed" if value == proposed else "the reviewer's own: not proposed"]
