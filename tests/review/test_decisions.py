@@ -119,21 +119,37 @@ def test_a_damaged_file_is_one_line(tmp_path: Path, content: bytes) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_decisions_are_read_where_nobody_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy on a read-only medium, made while the server was running; SQLite itself would write beside the file."""
-    running = tmp_path / "running"
+class Refusing:
+    """SQLite where it can write nothing beside a file, as in a read-only folder or on a full disk."""
+
+    def __init__(self, folder: Path, code: int) -> None:
+        self.folder, self.code, self.connect = folder, code, sqlite3.connect
+
+    def __call__(self, path: Path, **rest: Any) -> sqlite3.Connection:
+        if self.folder in Path(path).parents:
+            error = sqlite3.OperationalError("SQLite's own words")
+            error.sqlite_errorcode = self.code
+            raise error
+        return self.connect(path, **rest)
+
+
+@pytest.mark.parametrize(
+    "code", [sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMOPEN]
+)
+def test_decisions_are_read_where_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """A copy of a run on a read-only medium, made while the server was running."""
+    running, copy = tmp_path / "running", tmp_path / "copy"
     running.mkdir()
+    copy.mkdir()
     journal = Journal(running / FILE, CLASSES)
     saved = save(journal, Event("Ada", "a", "accept", (1, 0), reason="seen"), Event("Ada", "b", "skip"))
     assert (running / f"{FILE}-wal").stat().st_size  # where all of it still is
-    copy = tmp_path / "copy"
-    copy.mkdir()
     for ending in ("", "-wal"):
         shutil.copy(running / f"{FILE}{ending}", copy)
     journal.close()
-    connect, opened = sqlite3.connect, list[Path]()
-    monkeypatch.setattr(sqlite3, "connect", lambda path, **rest: (opened.append(path), connect(path, **rest))[1])
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # as it is even for those who may write anywhere
+    monkeypatch.setattr(sqlite3, "connect", Refusing(copy, code))
     copy.chmod(0o500)
     try:
         assert read_events(copy / FILE, CLASSES) == saved
@@ -141,11 +157,9 @@ def test_decisions_are_read_where_nobody_may_write(tmp_path: Path, monkeypatch: 
         assert sorted(file.name for file in copy.iterdir()) == [FILE, f"{FILE}-wal"]
     finally:
         copy.chmod(0o700)
-    assert opened
-    assert all(copy not in Path(path).parents for path in opened)
     (copy / f"{FILE}-wal").unlink()
     (copy / FILE).write_bytes(b"no database" * 100)
-    with pytest.raises(InputError, match=rf"copy/{FILE} cannot be used"):  # by its own name
+    with pytest.raises(InputError, match=rf"copy/{FILE} cannot be used .* Restore it"):  # by its own name
         read_events(copy / FILE, CLASSES)
 
 
@@ -158,9 +172,22 @@ def test_decisions_that_somebody_else_made_private_are_said_to_be_so(
     def refuse(*_: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(sqlite3, "connect", Refusing(tmp_path, sqlite3.SQLITE_CANTOPEN))
     monkeypatch.setattr(shutil, "copyfile", refuse)
-    with pytest.raises(InputError, match=rf"Cannot read .*{FILE}: Permission denied\."):
+    with pytest.raises(InputError, match=rf"Cannot read .*{FILE}: Permission denied\.$"):
+        read_events(tmp_path / FILE, CLASSES)
+
+
+def test_a_file_that_is_only_locked_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Journal(tmp_path / FILE, CLASSES).close()
+
+    def locked(*_: object) -> int:
+        error = sqlite3.OperationalError("database is locked")
+        error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+        raise error
+
+    monkeypatch.setattr("bomd.review.decisions._check_format", locked)
+    with pytest.raises(InputError, match=r"database is locked\.$"):
         read_events(tmp_path / FILE, CLASSES)
 
 

@@ -256,11 +256,11 @@ def _refuse_link(path: Path) -> None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """A file of decisions to read, or a copy of it where nothing may be written: SQLite writes beside what it reads."""
+    """A file of decisions to read, or a copy of it where nothing can be written: SQLite writes beside what it reads."""
     _refuse_link(path)
     with ExitStack() as stack:
         found = path
-        if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        if _takes_no_file_beside(path):
             found = Path(stack.enter_context(TemporaryDirectory(prefix="bomd-"))) / FILE
             with reading(path):
                 for ending in ("", "-wal"):  # what was committed last is in the second until the first is closed
@@ -268,6 +268,26 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
                         shutil.copyfile(own, f"{found}{ending}")
         with _readable(path), closing(_connect(found)) as connection:
             yield connection
+
+
+def _takes_no_file_beside(path: Path) -> bool:
+    """Whether SQLite cannot read a file where it is, damaged or not: in a read-only folder, or on a full disk."""
+    try:
+        with closing(sqlite3.connect(path, timeout=10)) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_master")
+    except sqlite3.Error as error:
+        return _reason(error) in (
+            sqlite3.SQLITE_CANTOPEN,
+            sqlite3.SQLITE_FULL,
+            sqlite3.SQLITE_IOERR,
+            sqlite3.SQLITE_READONLY,
+        )
+    return False
+
+
+def _reason(error: sqlite3.Error) -> int | None:
+    code: int | None = getattr(error, "sqlite_errorcode", None)  # which only SQLite's own errors have
+    return None if code is None else code & 0xFF  # the rest says more about it
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
@@ -295,4 +315,6 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise InputError(f"{path} cannot be used as a file of decisions: {error}. Restore it from a copy.") from error
+        sound = _reason(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+        remedy = "" if sound else " Restore it from a copy."
+        raise InputError(f"{path} cannot be used as a file of decisions: {error}.{remedy}") from error
