@@ -637,6 +637,24 @@ def test_a_name_from_the_command_line_beats_one_that_the_browser_kept(
     page.wait(lambda: page.at("reviewer").text == "Grace", "name of the new command")
 
 
+def test_nobody_reviews_without_a_name(browser: webdriver.Chrome, run: Path, serve: Callable[[Path], Any]) -> None:
+    """Esc closes a dialog whatever a page says to that; then nothing could be decided, and no name be given."""
+    served, page = serve(run), Page(browser)
+    browser.get(f"{served.address}?token={served.token}")
+    page.wait(lambda: page.at("ask-name").is_displayed(), "question for the name")
+    for _ in range(3):
+        page.press(Keys.ESCAPE)
+        page.wait(lambda: page.at("ask-name").is_displayed(), "question for the name")
+    page.introduce("Ada")
+    page.at("reviewer").click()
+    page.press(Keys.ESCAPE)  # somebody who has a name may keep it
+    page.wait(lambda: not page.at("ask-name").is_displayed(), "end of the question")
+    page.press("a")
+    page.status("Saved")
+    assert page.at("reviewer").text == "Ada"
+    page.check_console()
+
+
 def test_hostile_names_stay_text(browser: webdriver.Chrome, hostile_run: Path, serve: Callable[[Path], Any]) -> None:
     """Ids, patients, class names and the reviewer's name hold markup; none of it becomes an element or runs."""
     served = serve(hostile_run)

@@ -606,6 +606,7 @@ place("name").addEventListener("keydown", (event) => {
   saveName();
 });
 place("ask-name").addEventListener("cancel", (event) => !state.reviewer && event.preventDefault());
+place("ask-name").addEventListener("close", () => state.reviewer || askName()); // browsers let Esc close it all the same
 place("more").addEventListener("click", () => guarded(() => refresh(state.items.length)));
 place("invert").addEventListener("click", () => viewer.invert());
 place("reset").addEventListener("click", () => viewer.reset());
