@@ -103,6 +103,46 @@ def test_a_split_on_one_label_per_image_is_not_called_even() -> None:
     }
 
 
+def test_three_opinions_on_one_label_are_no_even_split() -> None:
+    """Each of three people names another class: every class has one vote against two."""
+    from bomd.tables import LabelTable
+
+    ids = np.asarray(["a"])
+    given = LabelTable(ids, tuple("ABCD"), np.asarray([[0, 0, 0, 1]], np.float32), exclusive=True)
+    opinion = Opinion(
+        ids, given.values, given.values, np.ones(1, np.float32), np.ones(1, np.int64), np.ones(4, np.bool_), ()
+    )
+    said = {name: tuple(np.eye(4, dtype=int)[place].tolist()) for place, name in enumerate(("Ada", "Bob", "Eve"))}
+    standing = {name: {"a": event(name, "a", labels)} for name, labels in said.items()}
+    entries = change_log(LabelRecord(given, given, opinion), merge(given, standing))
+    assert {entry.finding: entry.note for entry in entries} == {
+        "A": "no class has a majority, yes by Ada and no by Bob | Eve: stays as given",
+        "B": "no class has a majority, yes by Bob and no by Ada | Eve: stays as given",
+        "C": "no class has a majority, yes by Eve and no by Ada | Bob: stays as given",
+        "D": "no class has a majority: stays as given",
+    }
+
+
+def test_of_one_label_per_image_every_label_counts_once(tmp_path: Path) -> None:
+    """B is proposed for every image given A: moved to B, moved to C, left at A, and split between A and C."""
+    from bomd.tables import LabelTable
+
+    one = np.eye(3, dtype=np.float32)
+    ids = np.asarray(["a", "b", "c", "d"])
+    given = LabelTable(ids, tuple("ABC"), one[[0, 0, 0, 0]], exclusive=True)
+    opinion = Opinion(
+        ids, given.values, one[[1, 1, 1, 1]], np.ones(4, np.float32), np.arange(1, 5), np.ones(3, np.bool_), ()
+    )
+    LabelRecord(given, given, opinion).save(tmp_path / "labels.npz")
+    moves = {"a": (0, 1, 0), "b": (0, 0, 1), "c": (1, 0, 0), "d": (1, 0, 0)}
+    said = {image: event("Ada", image, labels) for image, labels in moves.items()}
+    reviewed = merge(given, {"Ada": said, "Bob": {"d": event("Bob", "d", (0, 0, 1))}})
+    entries, page = write_log(tmp_path, reviewed, tmp_path / "changes.csv")
+    assert ("b", "B", "confirmed") in [(entry.image, entry.finding, entry.kind) for entry in entries]  # no B there
+    text = " ".join(page.read_text(encoding="utf-8").split())
+    assert "<b>2</b> labels changed, <b>1</b> confirmed against a proposal, <b>1</b> unresolved" in text
+
+
 def test_one_label_that_moves_is_one_change_and_one_that_is_open_is_one_question(run: Path, tmp_path: Path) -> None:
     """Of five classes image a was given C, and one person says A, another B; on b somebody moves A to C."""
     from bomd.tables import LabelTable

@@ -33,6 +33,7 @@ from bomd.version import VERSION
 PAGES = Path(__file__).parent / "pages"
 COLUMNS = ("image", "patient", "finding", "from", "to", "who", "when", "evidence", "note", "reason")
 KINDS = ("changed", "confirmed", "unresolved")
+STRONGEST = ("changed", "unresolved", "confirmed")  # what several lines make of one label
 TITLE = "<title>Changes to labels"  # of the page
 PROBABLE = "given as a probability"  # in the note of a label that people confirmed although nothing was proposed
 
@@ -127,7 +128,7 @@ def log_files(run: Path, reviewed: Reviewed, own: kept.Kept | None, file: Path) 
         images=len(reviewed.labels),
         judged=int((reviewed.reviewers > 0).sum()),
         people=[{"name": name, "images": len(times), "last": max(times)} for name, times in people.items() if times],
-        totals={kind: _count(entries, kind, each_image=reviewed.labels.exclusive) for kind in KINDS},
+        totals=_totals(entries, each_image=reviewed.labels.exclusive),
         probable=any(entry.note.startswith(PROBABLE) for entry in entries),
         findings=_by_finding(entries, reviewed.labels.classes),
         entries=entries,
@@ -139,10 +140,19 @@ def log_files(run: Path, reviewed: Reviewed, own: kept.Kept | None, file: Path) 
     return entries, files
 
 
-def _count(entries: Sequence[Entry], kind: str, *, each_image: bool) -> int:
-    """How many labels are of a kind; where an image has one label, its move from class to class is one change."""
-    found = [entry.image for entry in entries if entry.kind == kind]
-    return len(set(found)) if each_image else len(found)
+def _totals(entries: Sequence[Entry], *, each_image: bool) -> dict[str, int]:
+    """How many labels are of each kind.
+
+    Where an image has one label, its move from class to class is one change, and it is confirmed where it did not move
+    and nobody was split: people who refuse one class for another refuse a proposal, but confirm no label.
+    """
+    kinds = [entry.kind for entry in entries]
+    if each_image:
+        found: dict[str, set[str]] = {}
+        for entry in entries:
+            found.setdefault(entry.image, set()).add(entry.kind)
+        kinds = [next(kind for kind in STRONGEST if kind in own) for own in found.values()]
+    return {kind: kinds.count(kind) for kind in KINDS}
 
 
 def identity(run: Path, source: kept.Source | None = None) -> list[tuple[str, str]]:
@@ -208,9 +218,10 @@ def _judgement(
     earlier = record.given.confirmed is not None and record.given.confirmed[row, column]
     if reviewed.split[row, column]:
         kind = "unresolved"
-        yes, no = (" | ".join(name for name, said in votes.items() if said == side) for side in (1, 0))
-        how = f"evenly split, yes by {yes} and no by {no}" if yes and no else "no class has a majority"  # of one label
-        notes = [f"{how}: stays as given"]
+        yes, no = ([name for name, said in votes.items() if said == side] for side in (1, 0))
+        how = "evenly split" if len(yes) == len(no) else "no class has a majority"  # of one label
+        sides = f", yes by {' | '.join(yes)} and no by {' | '.join(no)}" if yes and no else ""
+        notes = [f"{how}{sides}: stays as given"]
     elif hard(given) == hard(value):
         kind = "confirmed"
         asked = bool(record.added[row, column] or record.removed[row, column])
