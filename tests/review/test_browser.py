@@ -601,6 +601,17 @@ def test_a_reason_is_typed_without_deciding_and_comes_back_after_an_undo(
     page.status("Saved: kept")
     assert standing(run, "Ada")[first].reason == f"{words} No."
 
+    # Words that were written on a decided image and not saved yet outlast the undo of its decision.
+    page.press("p")
+    page.wait(lambda: page.image() == first, "first image")
+    page.ready()
+    page.press("r", " Or yes?", Keys.ENTER, "u")
+    page.status("Undone")
+    assert (page.image(), written()) == (first, f"{words} No. Or yes?")
+    page.press("r", *[Keys.BACKSPACE] * len(" Or yes?"), Keys.ENTER, "k")
+    page.status("Saved: kept")
+    assert standing(run, "Ada")[first].reason == f"{words} No."
+
     # Decided once more, and that undone: the earlier decision stands again with its own words, after a reload, too.
     page.press("p")
     page.wait(lambda: page.image() == first, "first image again")

@@ -448,7 +448,7 @@ async function undo() {
     await refresh();
     await visit(number);
     if (state.image.decision) return; // an earlier one stands again, with its own reason
-    state.reasons.set(number, reason);
+    if (!state.reasons.has(number)) state.reasons.set(number, reason); // what was written since is not lost
     startLabels();
   });
 }
