@@ -191,6 +191,21 @@ def test_a_file_that_is_only_locked_is_not_called_damaged(tmp_path: Path, monkey
         read_events(tmp_path / FILE, CLASSES)
 
 
+def test_a_review_that_was_killed_as_it_began_has_no_decisions(tmp_path: Path) -> None:
+    """The file is there before its tables; no version of ours has written anything into it."""
+    (tmp_path / FILE).write_bytes(b"")
+    assert read_events(tmp_path / FILE, CLASSES) == []
+    assert not anybody_decided(tmp_path / FILE)
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    assert (tmp_path / FILE).stat().st_size
+    assert read_events(tmp_path / FILE, CLASSES) == []
+    journal = Journal(tmp_path / FILE, CLASSES)
+    saved = save(journal, Event("Ada", "a", "skip"))
+    journal.close()
+    assert read_events(tmp_path / FILE, CLASSES) == saved
+
+
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     """A run that somebody sent may hold a link to a file of ours."""
     ours = tmp_path / "ours"

@@ -173,6 +173,8 @@ def read_events(path: Path, classes: Sequence[str]) -> list[Event]:
     places = {name: place for place, name in enumerate(classes)}
     labels: dict[int, list[int | None]] = {}
     with _opened(path) as connection:
+        if _is_new(connection):  # a review that was killed as it began
+            return []
         _check_format(connection, path)
         connection.execute("BEGIN")  # both tables as they are at one moment
         for number, name, value in connection.execute("SELECT event, class, value FROM decisions"):
@@ -292,7 +294,7 @@ def _reason(error: sqlite3.Error) -> int | None:
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     """Make the tables of a new file, or what an older one lacks; every commit waits until the disk has it."""
-    new = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+    new = _is_new(connection)
     found = 0 if new else _check_format(connection, path)  # first, since this may be a file of another program
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -301,6 +303,11 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         triggers = "".join(_APPEND_ONLY.format(table=table, verb=verb) for table, verb in kinds)
         tables = f"{_TABLES}{triggers}" if new else ""
         connection.executescript(f"BEGIN;{tables}{_REASONS}PRAGMA user_version = {FORMAT}; COMMIT;")
+
+
+def _is_new(connection: sqlite3.Connection) -> bool:
+    """Whether a file has no tables yet."""
+    return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0)
 
 
 def _check_format(connection: sqlite3.Connection, path: Path) -> int:
