@@ -25,6 +25,7 @@ from bomd.experiments.records import LabelRecord, load_predictions
 from bomd.files import read_json, write_json
 from bomd.review.decisions import FILE, Event, Journal, current, read_events
 from bomd.review.evidence import only_run, open_evidence
+from bomd.review.export import take_in
 from bomd.review.queue import Queue, plain_labels, replay
 from bomd.tables import NO_FINDING
 
@@ -112,6 +113,38 @@ def test_what_was_taken_back_on_a_copy_is_taken_back_here(run: Path, tmp_path: P
     assert last.image not in (tmp_path / "mine-details.csv").read_text()
     desk = replay(Queue(open_evidence(run)), events)["Grace"]  # as the page starts
     assert desk.progress()["decided"] == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "stands"),
+    [
+        ([("accept", 0, 2), ("undo", 2, 2), ("accept", 0, 2)], [], "accept"),  # at one go, within a second
+        ([("skip", 0, 2), ("accept", 0, 3)], [("undo", 3, 4)], "skip"),  # what was never taken in stands again
+        ([("accept", 0, 2), ("skip", 0, 2), ("accept", 0, 2), ("undo", 4, 2), ("undo", 3, 2)], [], "accept"),
+    ],
+)
+def test_what_stands_on_a_copy_stands_here_however_often_it_is_taken_in(
+    run: Path, tmp_path: Path, first: list[tuple[str, int, int]], then: list[tuple[str, int, int]], stands: str
+) -> None:
+    """Of one image that Ada had kept before the copy was made: actions, what each undoes, and the second."""
+    evidence = open_evidence(run)
+    image, labels = str(evidence.record.given.ids[evidence.rows[0]]), plain_labels(evidence.given[evidence.rows[0]])
+
+    def say(folder: Path, story: list[tuple[str, int, int]]) -> None:
+        with closing(Journal(folder / FILE, evidence.classes)) as journal:
+            for action, undoes, second in story:
+                said = labels if action in ("accept", "keep") else None
+                time = f"2026-01-01T00:00:0{second}+00:00"
+                journal.submit(Event("Ada", image, action, said, undoes or None, time=time)).result(timeout=20)
+
+    say(run, [("keep", 0, 1)])
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    for story in (first, then, []):
+        say(copy, story)
+        take_in(run, copy)
+        there, here = (current(read_events(place / FILE, evidence.classes))["Ada"][image] for place in (copy, run))
+        assert (here.action, here.time) == (there.action, there.time)
+    assert here.action == stands
 
 
 def test_only_a_copy_of_the_same_run_is_taken_in(run: Path, tmp_path: Path) -> None:

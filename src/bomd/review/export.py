@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import filecmp
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,18 +83,29 @@ def take_in(run: Path, copy: Path) -> None:
         raise InputError(f"{copy} is no copy of {run}: it has other labels or evidence.")
     theirs = {event.number: event for event in read_events(copy / FILE, new.given.classes)}
     with only_server(run, "bomd decisions"), closing(Journal(run / FILE, new.given.classes)) as journal:
+        here, there = _not_undone(journal.events()), _not_undone(theirs.values())
+        for event in theirs.values():  # first, or what stood before on the copy would seem to be older than what stands
+            taken_back = theirs.get(event.undoes or 0)
+            if taken_back is None:
+                continue
+            numbers = here[_what(taken_back)]
+            if len(numbers) > len(there[_what(taken_back)]):  # else it was made again in the same second
+                journal.submit(replace(event, undoes=numbers.pop())).result()
         events = journal.events()
         own, known = current(events), {_what(event) for event in events}
         for name, image, event in ((name, *pair) for name, said in new.standing.items() for pair in said.items()):
             before = own.get(name, {}).get(image)
             if _what(event) not in known and (before is None or before.time < event.time):
                 journal.submit(event).result()
-        undone = {event.undoes for event in events}
-        open_here = {_what(event): event.number for event in events if event.number not in undone}
-        for event in theirs.values():
-            taken_back = theirs.get(event.undoes or 0)
-            if taken_back is not None and _what(taken_back) in open_here:
-                journal.submit(replace(event, undoes=open_here[_what(taken_back)])).result()
+
+
+def _not_undone(events: Collection[Event]) -> dict[tuple[str, str, str, str], list[int]]:
+    """The numbers of the events that nobody took back, by what they are; several of one second may be the same."""
+    undone, found = {event.undoes for event in events}, defaultdict(list)
+    for event in events:
+        if event.action != "undo" and event.number not in undone:
+            found[_what(event)].append(event.number)
+    return found
 
 
 def _what(event: Event) -> tuple[str, str, str, str]:
