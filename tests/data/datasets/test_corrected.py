@@ -97,6 +97,14 @@ def test_details_say_which_labels_people_decided_on(tmp_path: Path, capsys: pyte
     assert decided_note(everything, found).startswith("1 label of 1 image is as people decided (reviewed.csv)")
 
 
+def test_a_file_of_ones_own_in_the_place_of_the_details_is_to_be_renamed(tmp_path: Path) -> None:
+    """Whoever never reviewed anything cannot write it anew."""
+    (tmp_path / "labels.csv").write_text("id,Mass,Edema\na,0,1\nb,0,0\nc,1,0\n")
+    (tmp_path / "labels-details.csv").write_text("image,scanner\na,1\n")
+    with pytest.raises(InputError, match=r"no column 'id': write it anew .*, or call it something else if it is no"):
+        read_corrections(TABLE, tmp_path / "labels.csv")
+
+
 def test_no_finding_that_an_audit_added_is_missed_by_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It stands in the details of a table that has no such class: the usual way from one audit to the next."""
     lines = ("a,Mass,0,0,Ada,,0", "a,No Finding,1,1,Ada,,0")

@@ -114,7 +114,8 @@ def read_details(path: Path) -> pd.DataFrame:
     frame = read_cells(path, least=0)
     absent = [name for name in DETAILS if name not in frame.columns]
     if absent:
-        raise InputError(f"{path} has no column {absent[0]!r}: write it anew with `bomd decisions`.")
+        remedy = "write it anew with `bomd decisions`, or call it something else if it is no details of a review"
+        raise InputError(f"{path} has no column {absent[0]!r}: {remedy}.")
     return frame
 
 
