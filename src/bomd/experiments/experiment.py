@@ -321,4 +321,5 @@ def with_joint_classes(predicted: LabelTable, truth: LabelTable) -> LabelTable:
 def device_name(fabric: Device) -> str:
     if fabric.device.type == "cuda":
         return str(torch.cuda.get_device_name(fabric.device))
-    return f"cpu, {torch.get_num_threads()} threads"
+    count = torch.get_num_threads()
+    return f"cpu, {count} thread{'s' * (count != 1)}"
