@@ -186,7 +186,7 @@ def check_review(there: Installed) -> None:
         first = json.loads(ask(urljoin(page, "api/queue?reviewer=Ada")))["items"][0]
         decided = {"reviewer": "Ada", "number": first["number"], "id": first["id"], "action": "accept"}
         ask(urljoin(page, "api/decide"), decided)
-    if not there.bomd("decisions labels-audit --log changes.csv").startswith("1 of 60 images are reviewed"):
+    if not there.bomd("decisions labels-audit --log changes.csv").startswith("1 of 60 images is reviewed"):
         raise WrongError("the decision was not saved")
 
 
