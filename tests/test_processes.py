@@ -146,6 +146,37 @@ def test_whoever_is_left_is_told_by_every_exchange(tmp_path: Path) -> None:
         )
 
 
+LEAVES = """
+import atexit
+from pathlib import Path
+import torch
+from bomd.config import DeviceSettings
+from bomd.networks.device import make_fabric
+
+def threads():
+    return sorted((thread / "comm").read_text().strip() for thread in Path("/proc/self/task").iterdir())
+
+# What is registered first runs last: after the group was left.
+atexit.register(lambda: print([name for name in threads() if "gloo" in name]))
+make_fabric(DeviceSettings(accelerator="cpu"))
+print([name for name in threads() if "gloo" in name])
+weight = torch.nn.Parameter(torch.ones(3))
+weight.sum().backward()
+torch.optim.Adam([weight]).step()  # a first step imports what would hold the group
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads have names in /proc")
+def test_a_group_that_is_left_leaves_no_thread_to_outlive_python(tmp_path: Path) -> None:
+    for process in start_two(tmp_path, "-c", LEAVES):
+        said, problem = process.communicate(timeout=900)
+        assert process.returncode == 0, problem
+        during, after = said.splitlines()
+        assert "gloo" in during
+        assert after == "[]"
+
+
 def test_an_error_of_an_exchange_that_has_another_cause_stays_what_it_is() -> None:
     with pytest.raises(RuntimeError, match="out of memory"), processes.exchange():
         raise RuntimeError("CUDA out of memory")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib
 import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -61,6 +62,10 @@ def make_fabric(settings: DeviceSettings) -> Device:
     if gpu:
         torch.cuda.set_device(device)
     if processes.joined() and not distributed.is_initialized():
+        # Its functions take the group of their import as a default, which is held for ever then: a group that was left
+        # kept its threads, and one that comes back while Python ends aborts the process. Before there is a group, it
+        # is none. Optimizers import it at their first step.
+        importlib.import_module("torch.distributed.nn.functional")
         distributed.init_process_group("nccl" if gpu else "gloo", device_id=device if gpu else None)
         atexit.register(_leave)
     return Device(device, precision, settings)
