@@ -328,19 +328,8 @@ class TestMethods:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_benchmark_lists_what_failed_and_keeps_what_did_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [
-        "benchmark",
-        "demo",
-        "--methods",
-        "bce,bomd",
-        "--seeds",
-        "0",
-        "--no-report",
-        "--runs",
-        str(tmp_path / "runs"),
-    ]
+    words = ["benchmark", "demo", "--methods", "bce,bomd", "--seeds", "0", "--runs", str(tmp_path / "runs")]
     words += ["--results", str(tmp_path / "toy.jsonl"), *sets(*TINY)]
     assert bomd(*words, *sets("bomd.neighbours=5000")) == 1
     said = capsys.readouterr().err
@@ -349,6 +338,17 @@ def test_benchmark_lists_what_failed_and_keeps_what_did_not(tmp_path: Path, caps
     rows = list(csv.DictReader((tmp_path / "toy.csv").open()))
     assert {row["method"] for row in rows} == {"bce"}
     assert float(rows[0]["peak_memory_mb"]) > 100
+    (page,) = tmp_path.glob("runs/**/report.html")
+    text = " ".join(page.read_text(encoding="utf-8").split())
+    assert "1 run that had been asked for failed" in text
+    assert "<li>bomd, seed 0: bomd.neighbours is 5000" in text
+
+
+@pytest.mark.slow
+def test_a_report_is_left_out_where_none_is_asked_for(tmp_path: Path) -> None:
+    runs = str(tmp_path / "runs")
+    words = ["benchmark", "demo", "--methods", "bce", "--seeds", "0", "--no-report", "--runs", runs]
+    assert bomd(*words, *sets(*TINY)) == 0
     assert not list(tmp_path.glob("runs/**/report.html"))
 
 

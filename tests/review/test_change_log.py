@@ -169,6 +169,7 @@ def test_one_label_that_moves_is_one_change_and_one_that_is_open_is_one_question
     ]
     text = " ".join(page.read_text(encoding="utf-8").split())
     assert "<b>1</b> label changed, <b>0</b> confirmed against a proposal, <b>1</b> unresolved" in text
+    assert "An image has one label, but a line for every class in question" in text
     assert unresolved(reviewed, None) == 1
 
 

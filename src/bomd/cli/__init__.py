@@ -153,7 +153,8 @@ def benchmark(
         if results is not None:
             add_results(outcome.done, results, reference, configs)
         folder = root if len({config.name for config in configs}) > 1 else root / configs[0].name
-        place = pages.write_report(outcome.done, folder / "report.html", reference) if page else None
+        failed = outcome.failed
+        place = pages.write_report(outcome.done, folder / "report.html", reference, failed=failed) if page else None
         _print_results(outcome.done, place)
     if outcome.failed:
         reasons = [f"\n{name}: {reason}" for name, reason in outcome.failed.items()]

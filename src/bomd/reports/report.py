@@ -46,7 +46,11 @@ Values = dict[str, Any]
 
 
 def write_report(
-    runs: Sequence[Run], path: Path, reference: str = BASELINE, opening: Mapping[str, Any] | None = None
+    runs: Sequence[Run],
+    path: Path,
+    reference: str = BASELINE,
+    opening: Mapping[str, Any] | None = None,
+    failed: Mapping[str, str] | None = None,
 ) -> Path:
     """Write one self-contained HTML page about finished runs of any methods, noise and seeds; return its path.
 
@@ -56,6 +60,7 @@ def write_report(
         path: The page; it appears whole or not at all.
         reference: The method that others are compared with; plain training where it is not there.
         opening: What `opening.write_demo` has to say before everything else.
+        failed: Runs that were asked for and failed, and why: means are those of the others.
     """
     grids = judge(gather(runs, reference))
     leading = [method for grid in grids for method in grid.leading]  # first, so that their colours differ
@@ -68,7 +73,7 @@ def write_report(
             place = (grid.name, group.label, group.noise)
             parts[place] = _Part(grid, group, look[group.label], f"g{len(parts)}", data)
     detailed = _detailed(grids, parts)
-    page = _page(grids, parts, detailed, look) | {"opening": opening}
+    page = _page(grids, parts, detailed, look) | {"opening": opening, "failed": failed or {}}
     for version in _versions(page, lambda most: _galleries(detailed, most, path), len(detailed)):
         text = _render(version)
         if len(text.encode()) <= LARGEST:

@@ -131,6 +131,7 @@ def log_files(run: Path, reviewed: Reviewed, own: kept.Kept | None, file: Path) 
         totals=_totals(entries, each_image=reviewed.labels.exclusive),
         probable=any(entry.note.startswith(PROBABLE) for entry in entries),
         findings=_by_finding(entries, reviewed.labels.classes),
+        each_image=reviewed.labels.exclusive,
         entries=entries,
         table=file.name,
         checksum=hashlib.sha256(packed(file, table)).hexdigest(),
