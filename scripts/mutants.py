@@ -48,6 +48,7 @@ GRAPH = ("tests/clean/test_graph.py", "tests/clean/test_search.py", "tests/clean
 # Where the tests of a module are, if not in the file of its name.
 TESTS: dict[str, tuple[str, ...]] = {
     "clean/bags.py": GRAPH,
+    "clean/features.py": ("tests/clean/test_heads.py",),
     "clean/graph.py": GRAPH,
     "clean/heads.py": ("tests/clean/test_heads.py", "tests/clean/test_one_label.py"),
     "clean/plan.py": GRAPH,

@@ -43,10 +43,65 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if device.type == 'cuda' and elsewhere and (7 * np.prod(values.shape, dtype=np.float64) <= memory):",
     ): "where values are kept, which matters for the speed of a GPU",
     (
-        "clean/heads.py",
+        "clean/features.py",
         "BLOCK = 1 << 20",
         "BLOCK = 1 << 21",
     ): "rows at a time, which only speed depends on",
+    (
+        "clean/features.py",
+        "BLOCK = 1 << 20",
+        "BLOCK = 2 << 20",
+    ): "rows at a time, which only speed depends on",
+    (
+        "clean/features.py",
+        "BLOCK = 1 << 20",
+        "BLOCK = 0 << 20",
+    ): "one row at a time, which only speed depends on",
+    (
+        "clean/features.py",
+        "step = max(1, BLOCK // features.shape[1])",
+        "step = max(2, BLOCK // features.shape[1])",
+    ): "rows at a time, where one fills a block",
+    ("clean/features.py", "...", "pass"): "the body of a protocol, which nobody calls",
+    (
+        "clean/bags.py",
+        "bags = replace(bags, centre=(total / (len(bags) * bags.bag)).float())",
+        "bags = replace(bags, centre=(total / (len(bags) / bags.bag)).float())",
+    ): "the search is exact wherever the middle is; only its speed depends on that",
+    (
+        "clean/heads.py",
+        "start[-1] = logistic(np.asarray(usual, dtype=np.float64))",
+        "start[-0] = logistic(np.asarray(usual, dtype=np.float64))",
+    ): "where the search for the one minimum begins",
+    (
+        "clean/rounded.py",
+        "vectors[..., width:width + 3] = 1",
+        "vectors[..., width:width + 4] = 1",
+    ): "the fourth is written anew two lines below",
+    (
+        "clean/rounded.py",
+        "products = products.amin(dim=dim, keepdim=True) if products.shape[dim] > 1 else products",
+        "products = products.amin(dim=dim, keepdim=True) if products.shape[dim] >= 1 else products",
+    ): "the least of one is that one",
+    (
+        "describe/descriptors.py",
+        "def extract(learner: DescriptorLearner, networks: Sequence[Network], images: Images, path: Path, "
+        "batch: int=256) -> None:",
+        "def extract(learner: DescriptorLearner, networks: Sequence[Network], images: Images, path: Path, "
+        "batch: int=257) -> None:",
+    ): "images at a time, which only speed depends on",
+    (
+        "describe/descriptors.py",
+        "def extract(learner: DescriptorLearner, networks: Sequence[Network], images: Images, path: Path, "
+        "batch: int=256) -> None:",
+        "def extract(learner: DescriptorLearner, networks: Sequence[Network], images: Images, path: Path, "
+        "batch: int=255) -> None:",
+    ): "images at a time, which only speed depends on",
+    (
+        "clean/graph.py",
+        "ranks[image] = ranks.get(image, 0) + rank",
+        "ranks[image] = ranks.get(image, 1) + rank",
+    ): "one more for every image, whose order stays",
     (
         "clean/reviewed.py",
         "fits[place] = np.where(which[rows], logs, 0).sum(axis=0)",

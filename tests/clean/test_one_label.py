@@ -46,6 +46,31 @@ def test_the_share_of_wrong_labels_is_found(rate: float) -> None:
         assert found.gain > 0.02
 
 
+def repeated_noise(certain: int, unsure: int, rare: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Logits and labels: of `certain` images a model is 80 % sure, and it says nothing of others.
+
+    A fifth of the labels of each class are of the next. `rare` more images are said to be of a third class.
+    """
+    true = np.repeat([0, 1, 2], [certain // 2, certain // 2, rare])
+    said = np.where(np.eye(3)[true] == 1, 0.8, 0.1)
+    labels = np.eye(3)[np.where(np.arange(len(true)) % 5 == 0, (true + 1) % 3, true)]
+    nothing = np.eye(3)[np.arange(unsure) % 3]
+    return np.log(np.concatenate([said, np.full((unsure, 3), 1 / 3)])), np.concatenate([labels, nothing])
+
+
+@pytest.mark.parametrize(("certain", "undone"), [(640, True), (360, False)])
+def test_noise_is_taken_out_where_most_images_are_decided_then(certain: int, undone: bool) -> None:
+    """Of 1,000 images the others are those of which nothing is known."""
+    assert (fit_transition(*repeated_noise(certain, 1000 - certain)).reading.undo is not None) == undone
+
+
+@pytest.mark.parametrize(("rare", "known"), [(10, True), (9, False)])
+def test_ten_images_of_a_class_say_what_a_model_repeats_of_it(rare: int, known: bool) -> None:
+    undo = fit_transition(*repeated_noise(800, 0, rare)).reading.undo
+    assert undo is not None
+    assert (undo[2] != np.eye(3)[2]).all() == known
+
+
 def test_which_class_is_given_for_which_is_found() -> None:
     clean, scores = world()
     found = fit_transition(scores, pairflip(clean, seed=1, rows=0.3).noisy.values)

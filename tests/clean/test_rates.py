@@ -16,6 +16,7 @@ from bomd.clean.rates import (
     explain,
     known_rates,
     least_likely,
+    possible_rates,
     true_probability,
 )
 from bomd.errors import InputError
@@ -126,6 +127,16 @@ def test_errors_that_fall_anywhere_and_no_errors() -> None:
     np.testing.assert_allclose(anywhere.false_alarm, 0.03, atol=0.01)
     chances, labels = planted(0, 0)
     assert estimate_rates(chances, labels).false_alarm.max() < 0.005
+
+
+def test_no_share_of_affected_images_has_more_errors_than_room() -> None:
+    """Evidence that knows nothing allows any rate: 5 % anywhere, and nine of ten absent findings of affected images."""
+    chances, labels = np.full((1000, 2), 0.95), np.ones((1000, 2))
+    chances[:50], labels[:50] = 0.4, 0
+    found = {rates.affected: rates.false_alarm for rates in possible_rates(chances, labels)}
+    np.testing.assert_allclose(found[1.0], 0.05)
+    np.testing.assert_allclose(found[0.02], 0.018)
+    np.testing.assert_allclose(found[0.4], 0.36)
 
 
 def test_what_somebody_measured_is_taken_as_it_is() -> None:

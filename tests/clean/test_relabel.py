@@ -108,6 +108,18 @@ def test_a_table_comes_back_as_a_table_with_its_images():
     np.testing.assert_array_equal(table.values, labels)  # the given labels are still there
 
 
+def test_labels_of_any_type_come_back_as_fractions():
+    """The README's example of three images; doubles stay doubles, and whole numbers become floats."""
+    exact = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    options = (np.array([[1, 2]]), np.array([True, False, False]))
+    new = relabel(exact, *options)
+    assert new.dtype == np.float64
+    whole = relabel(exact.astype(np.int64), *options)
+    assert whole.dtype == np.float32
+    np.testing.assert_allclose(whole, new, rtol=1e-6)
+    np.testing.assert_allclose(new[0], [0.55, 0.6], rtol=1e-12)
+
+
 @given(data=st.data())
 def test_properties(data):
     N, C, K = (data.draw(st.integers(1, high)) for high in (7, 4, 5))

@@ -65,6 +65,18 @@ def test_without_decisions_nothing_changes_and_a_silent_class_follows_the_others
     assert 1 in FACTORS
 
 
+def test_a_label_given_as_a_fraction_is_there_from_a_half_on() -> None:
+    """Whoever was as unsure as can be and was taken at their word has false alarms, and nothing missed."""
+    chance, given, truth = simulated(3)
+    start = Rates(np.full(3, 0.02), np.full(3, 0.05))
+    wanted = rates_from_decisions(chance, given, truth, start)
+    assert (wanted[0] > 0.03).all()
+    for fraction in (0.5, 0.7):
+        found = rates_from_decisions(chance, np.where(given == 1, fraction, 0.2), truth, start)
+        np.testing.assert_allclose(found[0], wanted[0])
+        np.testing.assert_allclose(found[1], wanted[1])
+
+
 def test_shapes_are_checked() -> None:
     with pytest.raises(InputError, match="same shape"):
         rates_from_decisions(np.zeros((2, 3)), np.zeros((2, 3)), np.zeros((3, 3)), Rates(np.zeros(3), np.zeros(3)))

@@ -101,3 +101,18 @@ def test_a_step_is_the_ranking_loss_of_the_networks_bags(images: Images, beta: f
     bags = torch.stack([flat[:, : flat.shape[1] // 2], flat[:, flat.shape[1] // 2 :]], dim=1)
     wanted = ranking_loss(bags, torch.as_tensor(space.vectors), batch.targets, weighting="release", beta=beta).loss
     torch.testing.assert_close(learner.step(networks, batch), wanted)
+
+
+def test_class_vectors_follow_the_network_and_are_moved_once(images: Images) -> None:
+    """A recorded step cannot reach the host's memory, and numbers of two types are not multiplied."""
+    table = phantom.read(count=10)
+    learner = DescriptorLearner(embed(table.classes, "random"), 2, "release", 0.0)
+    networks = learner.build(learner.outputs, FIT, seed=0)
+    index = torch.arange(4)
+    targets = torch.as_tensor(table.values)[index]
+    learner.vectors = learner.vectors.double()
+    learner.step(networks, Batch(index, targets, images.batch(index), 1))
+    moved = learner.vectors
+    assert moved.dtype == torch.float32
+    learner.step(networks, Batch(index, targets, images.batch(index), 1))
+    assert learner.vectors is moved

@@ -62,6 +62,23 @@ def test_a_hand_sized_case():
     assert row.ap == pytest.approx((1 + 2 / 3) / 2)
 
 
+def test_a_draw_with_one_positive_or_one_negative_is_scored_and_one_without_is_not():
+    """Scores .9 .8 .7 .6 of 1 0 1 0: without the first, the only positive beats one of two."""
+    labels, scores = np.array([1.0, 0, 1, 0]), np.array([0.9, 0.8, 0.7, 0.6])
+    weights = np.array([[0, 1, 1, 1], [2, 0, 1, 1], [0, 2, 0, 2], [2, 0, 2, 0]], dtype=np.float32)
+    found = metrics.weighted_scores(labels, scores, weights)
+    np.testing.assert_allclose(found, [[0.5, 1, NAN, NAN], [0.5, 1, NAN, NAN]])
+
+
+def test_what_goes_with_a_model_is_rounded_and_lacks_what_was_not_measured():
+    """Three of four pairs are right; of "b" there are no positives."""
+    truth, predicted = table_of([[1, 0], [0, 0], [1, 0], [0, 0]]), table_of([[0.9, 0], [0.8, 0], [0.7, 0], [0.6, 0]])
+    brief = classification(truth, predicted, bootstrap=0).brief()
+    assert brief == {"mean_auc": 0.75, "low": None, "high": None, "findings": 1, "auc": {"a": 0.75, "b": None}}
+    thirds = classification(table_of([[1], [0], [0], [0]]), table_of([[0.5], [0.9], [0.3], [0.1]]), bootstrap=0)
+    assert thirds.brief()["auc"] == {"a": 0.6667}
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_weighted_scores_equal_scikit_learn_on_repeated_rows(seed):
     """Every draw scored the slow way: rows repeated as often as their patient was drawn."""
@@ -208,6 +225,15 @@ def test_detection_scores_margin_entries_and_the_count_of_labels():
     assert result.entry_base_rate == pytest.approx(2 / 9)  # the unlabelled entry is not judged
     some = detection(flags, changed, given, rows=np.array([True, True, True, False, False]))
     assert (some.images, some.precision, some.recall) == (3, 1.0, 1.0)
+
+
+def test_the_count_of_labels_is_of_those_that_are_more_likely_there_than_not():
+    """Labels of 0.5 and more count: 2, 1, 0."""
+    given, changed = table_of([[0.5, 0.6], [0.5, 0.4], [0.4, 0.2]]), np.zeros((3, 2), dtype=bool)
+    changed[0, 0] = True
+    assert detection(flags_of([1, 0, 0], classes=2), changed, given).auroc_by_count == 1
+    changed[1, 0] = True
+    assert detection(flags_of([1, 1, 0], classes=2), changed, given).auroc_by_count == 1
 
 
 def test_detection_of_nothing_is_missing_rather_than_made_up():
