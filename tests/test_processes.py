@@ -146,6 +146,29 @@ def test_whoever_is_left_is_told_by_every_exchange(tmp_path: Path) -> None:
         )
 
 
+PATIENT = """
+import datetime, time
+import torch.distributed.distributed_c10d as library
+library.default_pg_timeout = datetime.timedelta(seconds=3)  # half an hour, or ten minutes among GPUs
+from bomd import processes
+from bomd.config import DeviceSettings
+from bomd.networks.device import make_fabric
+
+make_fabric(DeviceSettings(accelerator="cpu"))
+with processes.first_before_others():
+    if processes.first():
+        time.sleep(9)  # as if it packed a large set
+print(processes.agreed(True))
+"""
+
+
+@pytest.mark.slow
+def test_others_wait_for_the_first_as_long_as_its_work_takes(tmp_path: Path) -> None:
+    for process in start_two(tmp_path, "-c", PATIENT):
+        said, problem = process.communicate(timeout=900)
+        assert (process.returncode, said) == (0, "True\n"), problem
+
+
 LEAVES = """
 import atexit
 from pathlib import Path

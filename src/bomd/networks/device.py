@@ -7,6 +7,7 @@ import importlib
 import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -15,6 +16,10 @@ import torch.distributed as distributed
 from bomd import processes
 from bomd.config import DeviceSettings
 from bomd.errors import InputError
+
+# How long processes wait for one: the first may pack a large set, or wait for another run that makes the same stage.
+# The libraries' ten or thirty minutes would end the run then. Where one has died, the launcher ends the others.
+PATIENCE = timedelta(days=7)
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,8 @@ def make_fabric(settings: DeviceSettings) -> Device:
         # kept its threads, and one that comes back while Python ends aborts the process. Before there is a group, it
         # is none. Optimizers import it at their first step.
         importlib.import_module("torch.distributed.nn.functional")
-        distributed.init_process_group("nccl" if gpu else "gloo", device_id=device if gpu else None)
+        backend = "nccl" if gpu else "gloo"
+        distributed.init_process_group(backend, timeout=PATIENCE, device_id=device if gpu else None)
         atexit.register(_leave)
     return Device(device, precision, settings)
 
