@@ -56,8 +56,7 @@ def photograph(address: str) -> bytes:
         browser.get(address)
         wait = WebDriverWait(browser, 60)
         wait.until(lambda page: page.find_element(By.CSS_SELECTOR, "dialog[open] input")).send_keys("Ada\n")
-        choices = [one for one in browser.find_elements(By.TAG_NAME, "select") if "added and removed" in one.text]
-        Select(choices[0]).select_by_visible_text("added and removed")
+        Select(browser.find_element(By.ID, "filter-kind")).select_by_value("both")
         wait.until(lambda page: page.execute_script(LOADED))
         return browser.get_screenshot_as_png()
     finally:
