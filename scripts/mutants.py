@@ -55,6 +55,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "clean/rounded.py": GRAPH,
     "clean/search.py": GRAPH,
     "clean/transition.py": ("tests/clean/test_one_label.py",),
+    "describe/written.py": ("tests/describe/test_descriptors.py", "tests/describe/test_contrast.py"),
     "measure/metrics.py": ("tests/measure/test_metrics.py", "tests/measure/test_result.py"),
     "measure/result.py": ("tests/measure/test_result.py", "tests/experiments/test_recorded.py"),
     "measure/quality.py": ("tests/measure/test_metrics.py",),

@@ -98,6 +98,13 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "batch: int=255) -> None:",
     ): "images at a time, which only speed depends on",
     (
+        "describe/written.py",
+        "def write_all(path: Path, images: Images, networks: Sequence[Network], ask: Callable[[Tensor], Tensor], "
+        "one: tuple[int, ...], *, what: str, stored: Stored='float32', batch: int=256) -> None:",
+        "def write_all(path: Path, images: Images, networks: Sequence[Network], ask: Callable[[Tensor], Tensor], "
+        "one: tuple[int, ...], *, what: str, stored: Stored='float32', batch: int=255) -> None:",
+    ): "images at a time, which only speed depends on",
+    (
         "clean/graph.py",
         "ranks[image] = ranks.get(image, 0) + rank",
         "ranks[image] = ranks.get(image, 1) + rank",

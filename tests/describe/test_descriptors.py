@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from bomd import progress
 from bomd.config import DeviceSettings, FitSettings
 from bomd.data.batches import Images
 from bomd.data.datasets import phantom
@@ -85,6 +87,35 @@ def test_an_interruption_costs_nothing_that_was_described(
     monkeypatch.setattr(DescriptorLearner, "predict", whole)
     extract(learner, others, images, path, batch=3)  # other weights: nothing of the old file counts
     assert not np.array_equal(load(path, images).values, np.load(tmp_path / "exact.npy").astype(stored))
+
+
+def test_the_bar_is_of_ones_own_share_and_begins_where_it_was(
+    images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of two processes, who has five of ten images, is stopped after two of them."""
+    for name, value in {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    shown: list[list[int]] = []
+
+    @contextmanager
+    def watched(what: str, total: int) -> Iterator[Callable[[int], None]]:
+        shown.append([total])
+        yield shown[-1].append
+
+    learner = DescriptorLearner(embed(phantom.read(count=1).classes, "random"), 2, "release", 0.3)
+    networks, whole = learner.build(learner.outputs, FIT, seed=0), DescriptorLearner.predict
+
+    def stops(self: DescriptorLearner, networks: Sequence[Network], pixels: torch.Tensor) -> torch.Tensor:
+        if len(shown) == 1 and len(shown[0]) == 3:
+            raise KeyboardInterrupt
+        return whole(self, networks, pixels)
+
+    monkeypatch.setattr(progress, "bar", watched)
+    monkeypatch.setattr(DescriptorLearner, "predict", stops)
+    with pytest.raises(KeyboardInterrupt):
+        extract(learner, networks, images, tmp_path / "descriptors.npy", batch=2)
+    extract(learner, networks, images, tmp_path / "descriptors.npy", batch=2)
+    assert shown == [[5, 0, 2], [5, 2, 2, 1]]
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5])
