@@ -345,8 +345,9 @@ labels are learnt as given, and the probabilities serve people who review.
    image better than s = 1.
 6. Bayes' rule gives the probability that an image is affected (with half of the evidence, since labels of an image
    depend on each other), and that a label is wrong.
-7. A change is proposed from a probability of .6 on, for classes that the evidence tells apart by two standard errors.
-   Images are ordered by how errors seem to come about ([order of review](#order-of-review)).
+7. A change is proposed from a probability of .6 on, for classes that the evidence tells apart by two standard errors;
+   of any class in an image that is affected with a probability of .9 or more. Images are ordered by how errors seem to
+   come about ([order of review](#order-of-review)).
 8. Where affected images explain the labels by at least .007 nats a label, networks as in step 1 are trained for 40 %
    of the epochs on what was believed, suspect images counting for less, and steps 2 to 7 are done again. The classifier
    then learns the probability that a finding is there, and an image counts for as much as it is less suspect than an

@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 
 import pytest
 
+from bomd.clean import opinion
 from bomd.experiments.identity import identity
 from bomd.experiments.plan import configure
 from bomd.methods import METHODS
@@ -97,6 +98,14 @@ def test_the_first_table_has_the_range_of_the_seeds_and_the_second_what_is_not_g
     rows = {line.split("|")[1].strip(): line.split("|")[2:5] for line in readme.classifiers().splitlines()[2:]}
     assert rows["plain training"] == rows["**bomd**"]  # without noise, and under light and clustered errors
     assert rows["co-teaching ¹"] != rows["**bomd**"]
+
+
+def test_the_successor_tells_of_both_ways_to_a_proposal_with_the_limits_of_the_code() -> None:
+    text = " ".join((ROOT / "docs" / "successor.md").read_text().split())
+    proposed = f"from a probability of {opinion.WORTH_PROPOSING:g} on, for classes that".replace("0.", ".")
+    suspect = f"of any class in an image that is affected with a probability of {opinion.TOLD_ON:g} or more"
+    assert proposed in text
+    assert suspect.replace("0.", ".") in text
 
 
 def test_the_demo_ships_with_what_was_recorded_of_it() -> None:
