@@ -212,6 +212,12 @@ def test_nothing_takes_the_place_of_anything_else(place: Path, capsys: pytest.Ca
     assert "cannot be both" in refused("-o", both, "--log", place / "both-details.csv")
     for file in (run / "labels.npz", run / "table.json", found.directory / "labels_clean.csv"):
         assert "is there and holds something else: name another --output, or remove it" in refused("-o", file)
+    second = place / "second.csv"  # the user's own, with the columns of the given one: no details of a review beside it
+    second.write_bytes(table.read_bytes().replace(b"i5.png;25;Mass", b"i5.png;25;Edema"))
+    assert "second.csv is there and holds something else: name another --output" in refused("-o", second)
+    assert "images is a folder: name a file in it as --output" in refused("-o", place / "images")
+    assert "images is a folder: name a file in it as --log" in refused("--log", place / "images")
+    assert "--output takes a file such as reviewed.csv, not /dev/null" in refused("-o", "/dev/null")
     assert "name another --log" in refused("--log", found.directory / "labels_clean.csv")
     assert "another place for the page of --log" in refused("--log", found.directory / "report.csv")
     for _ in range(2):  # what the command wrote itself is written anew, with other content

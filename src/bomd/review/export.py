@@ -21,6 +21,7 @@ from bomd.data.cells import csv_text
 from bomd.data.datasets.corrected import DETAILS, details_beside, read_details
 from bomd.errors import InputError
 from bomd.experiments.records import load_record, patients_of
+from bomd.files import is_stream
 from bomd.review import outputs
 from bomd.review.decisions import FILE, JUDGEMENTS, Event, Journal, current, only_server, read_events
 from bomd.review.outputs import Output
@@ -208,6 +209,8 @@ def write_reviewed(run: Path, path: Path | None = None) -> tuple[Reviewed, Path]
 def reviewed_files(run: Path, reviewed: Reviewed, own: kept.Kept | None, path: Path | None = None) -> list[Output]:
     """The table of reviewed labels and its details; by default in the run itself."""
     path = path or run / f"reviewed{'.csv' if own is None else own.suffix}"
+    if is_stream(path):
+        raise InputError(f"--output takes a file such as reviewed.csv, not {path}: its details go beside it.")
     if own is None:
         progress.say(
             "There is no table of yours to put the labels into: the one that is written has a column per class."
@@ -215,9 +218,10 @@ def reviewed_files(run: Path, reviewed: Reviewed, own: kept.Kept | None, path: P
     text, details = as_table(reviewed, own), as_details(reviewed, None if own is None else own.details)
     header = text.partition("\n")[0] if own is None else f"{own.records.mark}{own.records.header}"
     line_end = "\n" if own is None else own.records.newline
+    beside = details_beside(path)
     return [
-        Output("--output", path, text, f"{header}{line_end}"),
-        Output("place for the details of --output", details_beside(path), details, ",".join(DETAILS)),
+        Output("--output", path, text, f"{header}{line_end}", told_by=beside),
+        Output("place for the details of --output", beside, details, ",".join(DETAILS)),
     ]
 
 

@@ -21,12 +21,14 @@ class Output:
     path: Path
     text: str
     begins: str  # the first line of every file of this kind, or a line near its beginning
+    told_by: Path | None = None  # written together with it: tells it from the user's own, which begin alike
 
     def replaces_its_like(self) -> bool:
         """Whether nothing is there yet, or a file of this kind."""
         if not self.path.exists() or is_stream(self.path) or self.path.stat().st_size == 0:
             return True
-        return f"\n{self.begins}" in f"\n{self._start()}"
+        ours = self.told_by is None or self.told_by.is_file()
+        return ours and f"\n{self.begins}" in f"\n{self._start()}"
 
     def _start(self) -> str:
         """Enough of the file that is there to tell what it is; nothing of one that cannot be read."""
@@ -49,6 +51,8 @@ def write(outputs: Sequence[Output], source: Source | None) -> None:
         if is_stream(output.path):
             continue
         real, option = output.path.resolve(), output.option
+        if real.is_dir():
+            raise InputError(f"{output.path} is a folder: name a file in it as {option}.")
         if real in taken:
             raise InputError(f"{output.path} cannot be both {taken[real]} and {option}: name another file.")
         taken[real] = option
@@ -58,7 +62,7 @@ def write(outputs: Sequence[Output], source: Source | None) -> None:
             )
         if not output.replaces_its_like():
             raise InputError(f"{output.path} is there and holds something else: name another {option}, or remove it.")
-    for output in outputs:
+    for output in reversed(outputs):  # what tells another comes after it in the list, and has to be there before it
         write_text(output.path, output.text)
 
 
