@@ -22,6 +22,7 @@ from bomd.review.decisions import FILE, Event, Journal
 from bomd.review.evidence import open_evidence
 from bomd.review.export import read_reviewed, write_reviewed
 from bomd.review.queue import plain_labels
+from bomd.review.retrain import retrain
 from bomd.tables import Opinion
 
 ROWS = 120
@@ -188,6 +189,26 @@ def test_what_an_earlier_review_decided_stands_in_the_table_too(place: Path) -> 
     run = recorded(place, labels_from=str(earlier))
     _, reviewed = write_reviewed(run, place / "reviewed.csv")
     assert reviewed.read_bytes() == earlier.read_bytes()
+
+
+def test_a_model_is_not_put_over_files_of_the_users_own(place: Path) -> None:
+    """Labels that an earlier review decided go beside the model, too, under the name that the given ones often have."""
+    earlier = place / "earlier.csv"
+    shutil.copyfile(place / "labels.csv", earlier)
+    (place / "earlier-details.csv").write_text(
+        "id,class,given,decided,reviewers,time,unresolved\ni2.png,Mass,1,1,Ada,,0\n"
+    )
+    run = recorded(place, labels_from=str(earlier))
+    before = (place / "labels.csv").read_bytes()
+    with pytest.raises(InputError, match=r"labels\.csv is the table of the given labels, never overwritten"):
+        retrain(run, place)
+    assert (place / "labels.csv").read_bytes() == before
+    mine = place / "mine"
+    (mine / "model").mkdir(parents=True)
+    (mine / "model" / "thesis.txt").write_text("years of work")
+    with pytest.raises(InputError, match=r"model is there and holds something else: name another folder as --output"):
+        retrain(run, mine)
+    assert [file.name for file in mine.rglob("*")] == ["model", "thesis.txt"]
 
 
 def test_nothing_takes_the_place_of_anything_else(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

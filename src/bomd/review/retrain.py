@@ -8,21 +8,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bomd import config as settings
+from bomd.audits import kept
 from bomd.config import Config
 from bomd.data.datasets import DATASETS
 from bomd.data.datasets.corrected import Corrections, details_beside, digest_of
 from bomd.errors import InputError
 from bomd.experiments import experiment
 from bomd.experiments.one_label import HANDED
-from bomd.files import fingerprint, write_text
+from bomd.files import fingerprint
 from bomd.methods import METHODS
+from bomd.models.model import DESCRIPTION
 from bomd.reports.report import write_report
+from bomd.review import outputs
 from bomd.review.evidence import only_run
-from bomd.review.export import Reviewed, as_table, read_reviewed, write_reviewed
+from bomd.review.export import Reviewed, as_table, read_reviewed, reviewed_files
+from bomd.review.outputs import Output
 from bomd.runs import Run
 
 HELD_OUT = 0.2  # of the patients, where the run held out nobody, as an audit does
-FOLDER = "retrained"
+FOLDER, MODEL = "retrained", "model"
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,14 +53,14 @@ def retrain(place: Path, output: Path | None = None, held_out: float | None = No
     folder = output or place / FOLDER
     if held_out is not None and not 0 < held_out < 1:
         raise InputError(f"--held-out is {held_out:g}, but must lie between 0 and 1.")
-    decided = read_reviewed(run).labels.confirmed
+    reviewed = read_reviewed(run)
+    labels, decided = reviewed.labels, reviewed.labels.confirmed
     config = _config_of(run)  # first, since no decision mends a run that trained nothing
     if decided is None or not decided.any():
         raise InputError(f"Nobody has decided anything yet: start with bomd review {shlex.quote(str(place))} --open")
+    _check_place(folder / MODEL)
     folder.mkdir(parents=True, exist_ok=True)
-    reviewed, table = write_reviewed(run, folder / "reviewed.csv")
-    labels, decided = reviewed.labels, reviewed.labels.confirmed
-    assert decided is not None
+    table = _write_labels(run, reviewed, folder, config)
     share = held_out or config.validation or HELD_OUT
     config = replace(config, name=f"{config.name}-{FOLDER}", validation=share)
     config = _with_fewer_neighbours(config, int((1 - share) * len(reviewed.labels)) - 1)
@@ -70,7 +74,7 @@ def retrain(place: Path, output: Path | None = None, held_out: float | None = No
         config = replace(config, train=config.train | {HANDED: state})
         done = experiment.run_on(config, tables, fixed, root)
     else:
-        done = _run_again(config, reviewed, table, root)
+        done = _run_again(config, table, root)
     page = write_report([done], folder / "report.html")
     return Retrained(done, _copy_model(done, folder), page)
 
@@ -83,14 +87,29 @@ def _config_of(run: Path) -> Config:
     return settings.parse(saved, METHODS, str(run / "config.json"))
 
 
-def _run_again(config: Config, reviewed: Reviewed, table: Path, root: Path) -> Run:
-    """Read the data of a recipe once more, and beside them what people decided."""
-    labels = details_beside(table).resolve()
+def _check_place(model: Path) -> None:
+    """Refuse to remove a folder of the user's own, found out before time is spent."""
+    if model.exists() and not (model / DESCRIPTION).is_file() and (not model.is_dir() or any(model.iterdir())):
+        raise InputError(f"{model} is there and holds something else: name another folder as --output.")
+
+
+def _write_labels(run: Path, reviewed: Reviewed, folder: Path, config: Config) -> Path:
+    """The reviewed labels with their details, over nothing of the user's own."""
+    own = kept.find(run)
+    files = reviewed_files(run, reviewed, own, folder / "reviewed.csv")
+    table, details = files
     if "labels_from" in config.train:  # what the run learnt from beside the decisions of people is learnt from again
-        labels = table.with_name("labels.csv").resolve()
-        write_text(labels, as_table(reviewed, None))
-        write_text(details_beside(labels), details_beside(table).read_text(encoding="utf-8"))
-    train = config.train | {"labels_from": str(labels), "labels_digest": digest_of(labels)}
+        labels, text = folder / "labels.csv", as_table(reviewed, None)
+        beside = replace(details, path=details_beside(labels))
+        files += [Output("--output", labels, text, text.partition("\n")[0] + "\n", told_by=beside.path), beside]
+    outputs.write(files, None if own is None else own.source)
+    return table.path
+
+
+def _run_again(config: Config, table: Path, root: Path) -> Run:
+    """Read the data of a recipe once more, and beside them what people decided."""
+    labels = table.with_name("labels.csv") if "labels_from" in config.train else details_beside(table)
+    train = config.train | {"labels_from": str(labels.resolve()), "labels_digest": digest_of(labels.resolve())}
     return experiment.run(replace(config, train=train), root)
 
 
@@ -104,9 +123,9 @@ def _with_fewer_neighbours(config: Config, most: int) -> Config:
 
 def _copy_model(done: Run, folder: Path) -> Path:
     """The model beside the report, whole or not at all."""
-    model, fresh = folder / "model", folder / ".model"
+    model, fresh = folder / MODEL, folder / f".{MODEL}"
     shutil.rmtree(fresh, ignore_errors=True)
-    shutil.copytree(done.directory / "model", fresh)
+    shutil.copytree(done.directory / MODEL, fresh)
     shutil.rmtree(model, ignore_errors=True)
     fresh.rename(model)
     return model
