@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bomd.errors import InputError
-from bomd.filling import drop, filling
+from bomd.filling import filling
 
 VALUES = np.random.default_rng(0).normal(size=(50, 2, 3)).astype(np.float32)
 
@@ -42,8 +42,6 @@ def test_it_is_an_ordinary_file_once_it_is_full(tmp_path: Path) -> None:
     assert np.load(path, mmap_mode="r").flags.c_contiguous
     assert sorted(file.name for file in path.parent.iterdir()) == ["x.npy", "x.npy.rows"]
     assert fill(path) == 0  # nothing is done again
-    drop(path)
-    assert not list(path.parent.iterdir())
 
 
 @given(stops=st.lists(st.integers(0, 5), max_size=5), step=st.integers(1, 20))

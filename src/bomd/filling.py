@@ -132,12 +132,6 @@ def filling(
         raise ValueError(f"{path} has {file.done} of {shape[0]} rows")
 
 
-def drop(path: Path) -> None:
-    """Remove such a file, whose content is elsewhere now."""
-    for file in (path, path.with_name(f"{path.name}.rows")):
-        file.unlink(missing_ok=True)
-
-
 def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     """How a `.npy` file begins."""
     stream = io.BytesIO()

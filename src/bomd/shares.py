@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bomd import processes, spread
 from bomd.files import mapped_array, read_array
-from bomd.filling import Filling, drop, filling
+from bomd.filling import Filling, filling
 
 
 @contextmanager
@@ -19,19 +19,30 @@ def own_share(path: Path, shape: tuple[int, ...], key: str, dtype: str = "float3
     a single process fills just that.
     """
     rows = spread.own_part(shape[0])
-    with filling(_part(path), (rows.stop - rows.start, *shape[1:]), key, dtype) as file:
+    # Before an interruption there may have been more processes or fewer: shares with as many rows, but not with these.
+    own = f"{key} from row {rows.start}"
+    with filling(_part(path), (rows.stop - rows.start, *shape[1:]), own, dtype) as file:
         yield file
     processes.wait()
-    if processes.count() > 1 and processes.first():
-        with mapped_array(path, shape, dtype) as values:
-            place = 0
-            for rank in range(processes.count()):
-                part = read_array(_part(path, rank), mapped=True)
-                values[place : place + len(part)] = part
-                place += len(part)
-        for rank in range(processes.count()):
-            drop(_part(path, rank))
+    if processes.first():
+        left = [f"{path.stem}.part*"]  # also what more processes than these began
+        if processes.count() > 1:
+            _join(path, shape, dtype)
+            left += [f"{path.name}.*"]  # also what a single one began
+        for pattern in left:
+            for begun in path.parent.glob(pattern):
+                begun.unlink()
     processes.wait()
+
+
+def _join(path: Path, shape: tuple[int, ...], dtype: str) -> None:
+    """Write the rows of all shares, in order."""
+    with mapped_array(path, shape, dtype) as values:
+        place = 0
+        for rank in range(processes.count()):
+            part = read_array(_part(path, rank), mapped=True)
+            values[place : place + len(part)] = part
+            place += len(part)
 
 
 def _part(path: Path, rank: int | None = None) -> Path:
