@@ -116,6 +116,18 @@ def test_nothing_is_wider_than_the_screen(browser: Any, pages: dict[str, Path], 
     assert browser.execute_script(root) == 0
 
 
+@pytest.mark.parametrize("width", [360, 390, 1280])
+def test_headings_of_a_card_do_not_run_together(browser: Any, pages: dict[str, Path], width: int) -> None:
+    show(browser, pages["demo"], width)
+    overlaps = """return [...document.querySelectorAll(".card thead th")].map(cell => {
+      const text = document.createRange();
+      text.selectNodeContents(cell);
+      return [cell.innerText, text.getBoundingClientRect().width, cell.getBoundingClientRect().width];
+    }).filter(([, text, cell]) => text > cell - 2)"""
+    assert browser.execute_script("return document.querySelectorAll('.card thead th').length") > 0
+    assert browser.execute_script(overlaps) == []
+
+
 @pytest.mark.parametrize("name", ["two", "grid", "demo"])
 def test_the_summary_is_seen_whole_at_a_desk(browser: Any, pages: dict[str, Path], name: str) -> None:
     show(browser, pages[name], 1280)
