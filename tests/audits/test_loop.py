@@ -12,8 +12,9 @@ import pytest
 from PIL import Image
 
 from bomd.audits import kept
-from bomd.audits.audit import audit
+from bomd.audits.audit import audit, carry_out
 from bomd.audits.found import Audit
+from bomd.audits.plan import plan
 from bomd.cli import main
 from bomd.errors import InputError
 from bomd.experiments.records import LabelRecord
@@ -257,3 +258,19 @@ def test_the_page_to_sign_names_the_file_that_was_audited(place: Path) -> None:
     for name, file in (("wide.csv", table), ("table.csv", run / "table.csv")):
         assert f"{name}, SHA-256 {hashlib.sha256(file.read_bytes()).hexdigest()}" in text
     assert "No Finding is not in the table that was given, and not counted here." in text
+
+
+def test_a_table_that_is_edited_while_an_audit_trains_is_named_as_it_was_read(place: Path) -> None:
+    """Its labels, its checksum and who decided on which of them are of one moment; nothing needs it after that."""
+    table, details = place / "labels.csv", place / "labels-details.csv"
+    decided = "id,class,given,decided,reviewers,time,unresolved\ni2.png,Mass,1,1,Ada,,0\n"
+    details.write_text(decided)
+    digest = hashlib.sha256(table.read_bytes()).hexdigest()
+    planned = plan(table, place / "images", output=place / "first", features=place / "features.npy")
+    table.write_bytes(table.read_bytes().replace(b"i5.png;25;Mass", b"i5.png;25;Edema"))
+    details.unlink()
+    found = kept.find(carry_out(planned).run.directory)
+    assert found is not None
+    assert found.source is not None
+    assert found.source.digest == digest
+    assert found.details.read_text() == decided

@@ -17,8 +17,17 @@ from bomd.data.datasets.folder import Layout
 from bomd.data.label_files import as_text, named, read_verbatim, understood
 from bomd.data.records import Records, as_records
 from bomd.errors import InputError
+from bomd.files import checksum
 from bomd.progress import say
 from bomd.tables import NO_FINDING, LabelTable
+
+
+@dataclass(frozen=True)
+class Source:
+    """The user's own file, as it was when its labels were read: it may be edited while an audit trains."""
+
+    file: str  # where it was
+    digest: str  # its SHA-256
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +42,8 @@ class Given:
     missing: tuple[str, ...]  # ids without an image, which are left out
     layout: Layout
     repeated: int = 0  # rows that repeat an id, which are left out
-    details: Path | None = None  # who decided on which of the labels, where a file beside the table says so
-    file: Path | None = None  # that was read, where it was one
+    details: bytes | None = None  # who decided on which of the labels, where a file beside the table says so
+    source: Source | None = None  # what was read, where it was a file
     blank: tuple[str, ...] = ()  # columns with nothing in them, which may be classes that nobody looked for
 
 
@@ -47,7 +56,7 @@ def read_given(
     **columns: Any,
 ) -> Given:
     """Read labels and find their images; arguments as for `audit`."""
-    confirmed = table if isinstance(table, LabelTable) else None
+    confirmed, source = table if isinstance(table, LabelTable) else None, None
     if isinstance(table, LabelTable):
         if images is None and table.paths is not None and len(table):
             try:
@@ -67,7 +76,7 @@ def read_given(
         file, name = Path(table).expanduser().absolute(), str(table)
         if not file.is_file():
             raise InputError(f"No label file {table}.")
-        frame, records = read_verbatim(file)
+        (frame, records), source = read_verbatim(file), Source(str(file), checksum(file))
     place = None if images is None else Path(images).expanduser().absolute()
     elsewhere = "if they lie elsewhere, name their folder with --images"
     try:
@@ -103,9 +112,8 @@ def read_given(
     for line in found.summary():
         say(line)
     labels, details = folder.labels_of(found), None
-    source = file if file.is_absolute() else None
-    if source is not None and details_beside(source).is_file():
-        labels, details = mark_confirmed(labels, source), details_beside(source)
+    if source is not None and details_beside(file).is_file():
+        labels, details = mark_confirmed(labels, file), details_beside(file).read_bytes()
     if confirmed is not None and confirmed.confirmed is not None:
         labels = replace(labels, confirmed=confirmed.select(labels.ids).confirmed)
     repeated = len(ids) - len(first)

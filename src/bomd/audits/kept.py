@@ -6,7 +6,6 @@ The same columns, order, separator and spelling: only labels change.
 from __future__ import annotations
 
 import re
-import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bomd.audits.given import Given
+from bomd.audits.given import Given, Source
 from bomd.data.cells import csv_line, harmless, meaning, original
 from bomd.data.datasets import folder
 from bomd.data.datasets.corrected import details_beside
@@ -24,7 +23,7 @@ from bomd.data.label_files import kind_of, read_verbatim
 from bomd.data.records import Records
 from bomd.errors import InputError
 from bomd.experiments.records import LabelRecord, load_record
-from bomd.files import checksum, read_json, unpacked, write_json, write_pieces
+from bomd.files import checksum, read_json, unpacked, write_bytes, write_json, write_pieces
 from bomd.runs import Run
 from bomd.tables import NO_FINDING, Floats, rows_of
 from bomd.typed import convert, table
@@ -45,14 +44,6 @@ class Form:
     classes: tuple[str, ...]  # of the class columns, or those that the label column may list
 
 
-@dataclass(frozen=True)
-class Source:
-    """The user's own file, as it was when its labels were read."""
-
-    file: str  # where it was
-    digest: str  # its SHA-256
-
-
 @dataclass(frozen=True, eq=False)
 class Kept:
     """A user's own table."""
@@ -71,12 +62,12 @@ class Kept:
 def keep(given: Given, directory: Path) -> None:
     """Put the given table and its form down in a run directory, with the details of earlier reviews."""
     suffix = unpacked(Path(given.name)).suffix.lower()
-    source = None if given.file is None else asdict(Source(str(given.file), checksum(given.file)))
+    source = None if given.source is None else asdict(given.source)
     write_pieces(directory / TABLE, given.records.lines())
     facts = {"suffix": suffix if suffix in (".csv", ".tsv") else ".csv", "digest": checksum(directory / TABLE)}
     write_json(directory / FORM, facts | {"source": source} | asdict(form_of(given.layout)))
     if given.details is not None:
-        shutil.copyfile(given.details, details_beside(directory / TABLE))
+        write_bytes(details_beside(directory / TABLE), given.details)
 
 
 def find(directory: Path) -> Kept | None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from bomd.audits import kept
 from bomd.audits.columns import joined
+from bomd.audits.given import Source
 from bomd.data.cells import csv_text
 from bomd.errors import InputError
 from bomd.experiments.records import LabelRecord, load_record, patients_of
@@ -156,7 +157,7 @@ def _totals(entries: Sequence[Entry], *, each_image: bool) -> dict[str, int]:
     return {kind: kinds.count(kind) for kind in KINDS}
 
 
-def identity(run: Path, source: kept.Source | None = None) -> list[tuple[str, str]]:
+def identity(run: Path, source: Source | None = None) -> list[tuple[str, str]]:
     """What tells this run and its model from all others; a run that does not say something leaves it out.
 
     Args:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bomd.audits.kept import Source
+from bomd.audits.given import Source
 from bomd.data.datasets.corrected import details_beside
 from bomd.errors import InputError
 from bomd.files import PACKED, checksum, is_stream, read_text, write_text
