@@ -248,3 +248,10 @@ def test_images_on_several_drives_of_windows_are_one_line(tmp_path: Path, monkey
     monkeypatch.setattr(os.path, "commonpath", lambda files: paths([f"{next(drives)}:{file}" for file in files]))
     with pytest.raises(InputError, match="lie on several drives: put them below one folder"):
         read_given(found.labels, None)
+
+
+def test_probabilities_are_labels_whatever_stands_in_a_remark(tmp_path: Path) -> None:
+    """One | among the remarks made a list of classes of them; a pixel spacing beside a list is none all the same."""
+    found = read_given(make(tmp_path, "id,Mass,note\na,0.9,seen|twice\nb,0.2,blurred\nc,0.1,\n"), tmp_path / "images")
+    assert found.labels.classes == ("Mass",)
+    assert found.labels.values[:, 0].tolist() == pytest.approx([0.9, 0.2, 0.1])

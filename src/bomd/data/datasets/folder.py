@@ -210,7 +210,7 @@ def understand(frame: pd.DataFrame, file: Path, index: ImageIndex, columns: Colu
     known = [name for name in alike if _plain(name) not in _NO_CLASS]
     if label_column is None and not (classes and set(classes) <= set(names)):
         text = [name for name in free if name not in alike]
-        judged = any({0.0, 1.0} <= {meaning(str(cell)) for cell in frame[name].unique()} for name in known)
+        judged = any(_tells_apart(frame[name]) for name in known)
         label_column = _called(_LABELS, text) or (None if judged else _listing(text, frame))
     free = [name for name in free if name != label_column]
     own: tuple[str, ...] = ()
@@ -360,6 +360,12 @@ def _looks_like_a_class(column: pd.Series[str]) -> bool:
     filled = sum(count for number, count in counts if number is None or not np.isnan(number))
     labels = sum(count for number, count in counts if number is not None and -1 <= number <= 1)
     return filled > 0 and 2 * labels >= filled
+
+
+def _tells_apart(column: pd.Series[str]) -> bool:
+    """Whether a column has yes and no: 1 and 0, or probabilities on both sides of 0.5, as no pixel spacing has."""
+    numbers = [number for cell in column.unique() if (number := meaning(str(cell))) is not None]
+    return any(number >= 0.5 for number in numbers) and any(number < 0.5 for number in numbers)
 
 
 def _pointed(cell: str) -> str:
