@@ -18,8 +18,8 @@ Found = dict[tuple[str, str, str], dict[str, tuple[int, float]]]
 
 TEXT = """## Order of review
 
-A reviewer sees first what is most likely wrong. Errors may come by patient, by image or by label. The explanation
-under which the given labels are most likely decides the order (`bomd.clean.order`).
+A reviewer sees first what is most likely wrong. Errors may come by patient, by image or by label. Of these three
+accounts, the one under which the given labels are most likely decides the order (`bomd.clean.order`).
 
 - **Errors sit in all images of some patients**, if that explains the labels by at least .02 nats an image better than
   the next: an image is suspect by its own labels (half of their evidence) and by those of its patient's other images

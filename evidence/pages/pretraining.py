@@ -92,7 +92,7 @@ def finding(scores: Scores) -> str:
         found = tally(scores, *PAIRS[0], test)
         if found and test != HELD_OUT:
             text += f" On {TESTS[test]}, on top of ImageNet, it {_moved(found)} it {_how(found)}."
-    return _filled(text)
+    return _filled(f"{text} Where bomd-plus learns exactly what bce learns, the two are one setting.")
 
 
 def _moved(found: Tally) -> str:
