@@ -345,6 +345,16 @@ def test_benchmark_lists_what_failed_and_keeps_what_did_not(tmp_path: Path, caps
 
 
 @pytest.mark.slow
+def test_a_report_in_a_folder_with_brackets_is_named_as_it_is(
+    demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not as markup, of which some ended in a traceback."""
+    for folder in ("set [old]", "set ["):
+        page = tmp_path / folder / "old]" / "report.html"
+        assert bomd("report", str(demo), "-o", str(page)) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == f"Report: {page}"
+
+
 def test_a_report_is_left_out_where_none_is_asked_for(tmp_path: Path) -> None:
     runs = str(tmp_path / "runs")
     words = ["benchmark", "demo", "--methods", "bce", "--seeds", "0", "--no-report", "--runs", runs]

@@ -302,4 +302,4 @@ def _print_results(done: Sequence[Run], page: Path | None) -> None:
 
     Console(emoji=False).print(summary_table(done))
     if page is not None:
-        Console(emoji=False).print(f"Report: {page}", highlight=False, soft_wrap=True)
+        say(f"Report: {page}")
