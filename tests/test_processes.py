@@ -17,6 +17,8 @@ import pytest
 
 from bomd import processes
 from bomd.cli import main
+from bomd.methods.nearest import find_nearest
+from bomd.runs import Stages
 
 RECIPE = """
 name = "shared"
@@ -198,6 +200,46 @@ def test_a_group_that_is_left_leaves_no_thread_to_outlive_python(tmp_path: Path)
         during, after = said.splitlines()
         assert "gloo" in during
         assert after == "[]"
+
+
+SEARCHES = """
+import sys
+from pathlib import Path
+import numpy as np
+from bomd import processes
+from bomd.config import DeviceSettings
+from bomd.filling import Filling
+from bomd.methods.nearest import find_nearest
+from bomd.networks.device import make_fabric
+from bomd.runs import Stages
+
+make_fabric(DeviceSettings(accelerator="cpu"))
+add, seen = Filling.add, []
+
+def watched(file, rows):
+    processes.wait()  # the other one searches, too
+    seen.extend(sorted(place.name for place in file.path.parent.glob("angles*")))
+    processes.wait()
+    add(file, rows)
+
+Filling.add = watched
+vectors = np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32)
+stages = Stages(Path("stages"))
+found = find_nearest(vectors, 4, np.arange(40), stages, [vectors], by_angle=True, device="cpu")
+left = sorted(place.name for place in Path("stages").glob("*/*") if not place.name.startswith("."))
+print(seen, left, found.indices.tolist(), found.distances.tolist())
+"""
+
+
+@pytest.mark.slow
+def test_a_search_of_two_takes_the_disk_of_one(tmp_path: Path) -> None:
+    """Copies of length one may be as large as the disk has room for, and one is enough for all."""
+    vectors = np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32)
+    one = find_nearest(vectors, 4, np.arange(40), Stages(tmp_path / "one"), [vectors], by_angle=True, device="cpu")
+    expected = f"['angles.npy'] ['finished.json', 'nearest.npy'] {one.indices.tolist()} {one.distances.tolist()}\n"
+    for process in start_two(tmp_path, "-c", SEARCHES):
+        said, problem = process.communicate(timeout=900)
+        assert (process.returncode, said) == (0, expected), problem
 
 
 def test_an_error_of_an_exchange_that_has_another_cause_stays_what_it_is() -> None:

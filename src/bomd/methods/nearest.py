@@ -67,16 +67,27 @@ def find_nearest(
 
 @contextmanager
 def _compared(vectors: Features, folder: Path, by_angle: bool) -> Iterator[Any]:
-    """What is compared: the vectors or, where their angle counts, copies of length one, in a file that then goes."""
+    """What is compared: the vectors or, where their angle counts, copies of length one, in a file that then goes.
+
+    Of several processes the first writes it for all: it may be as large as the disk has room for.
+    """
     if not by_angle:
         yield vectors
         return
-    path = folder / f"angles{processes.rank()}.npy"
+    path = folder / "angles.npy"
+    with processes.first_before_others():
+        if processes.first():
+            _write_angles(path, vectors)
+    try:
+        yield read_array(path, mapped=True)
+        processes.wait()  # nobody reads it any more
+    finally:
+        if processes.first():
+            path.unlink()
+
+
+def _write_angles(path: Path, vectors: Features) -> None:
     with mapped_array(path, vectors.shape) as values:
         for rows in blocks(len(vectors), vectors):
             lengths = np.linalg.norm(vectors[rows], axis=1, keepdims=True)
             values[rows] = vectors[rows] / np.where(lengths > 0, lengths, np.float32(1))
-    try:
-        yield read_array(path, mapped=True)
-    finally:
-        path.unlink()
