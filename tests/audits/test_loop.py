@@ -212,6 +212,36 @@ def test_a_model_is_not_put_over_files_of_the_users_own(place: Path) -> None:
     assert [file.name for file in mine.rglob("*")] == ["model", "thesis.txt"]
 
 
+def test_a_list_says_no_finding_where_the_last_one_was_taken_away_and_so_does_the_log(place: Path) -> None:
+    """Ada takes the only label away and leaves "No Finding" alone, Bob sets it: the list has no other word for both."""
+    table = place / "labels.csv"
+    table.write_bytes(table.read_bytes().replace(b"i7.png;27;Mass", b"i7.png;27;No Finding"))
+    found = audited(place, table, "first")
+    run, classes = found.run.directory, found.record.given.classes
+    assert classes == ("Edema", "Mass", "No Finding")
+    journal = Journal(run / FILE, classes)
+    said = {"Ada": ("i5.png", (0, 0, 0)), "Bob": ("i5.png", (0, 0, 1)), "Eve": ("i8.png", (1, 0, 0))}
+    for person, (image, labels) in said.items():
+        journal.submit(Event(person, image, "edit", labels)).result(timeout=20)
+    journal.close()
+    assert command("decisions", run, "-o", place / "reviewed.csv", "--log", place / "log.csv") == 0
+    assert b"i5.png;25;No Finding;" in (place / "reviewed.csv").read_bytes()
+    with (place / "log.csv").open(newline="", encoding="utf-8") as stream:
+        log = [
+            (line["image"], line["finding"], line["from"], line["to"], line["note"]) for line in csv.DictReader(stream)
+        ]
+    word = "follows, since no other label is left: a blank cell would say that nobody looked"
+    assert ("i5.png", "No Finding", "0", "1", word) in log
+    assert {line[:4] for line in log} == {
+        ("i5.png", "Mass", "1", "0"),
+        ("i5.png", "No Finding", "0", "1"),
+        ("i8.png", "Mass", "1", "0"),
+        ("i8.png", "Edema", "0", "1"),
+    }
+    assert "<b>4</b> labels changed" in (place / "log.html").read_text(encoding="utf-8")
+    assert "i5.png,No Finding,0,1,Ada|Bob," in (place / "reviewed-details.csv").read_text(encoding="utf-8")
+
+
 def test_nothing_takes_the_place_of_anything_else(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = audited(place, place / "labels.csv", "first")
     run = found.run.directory

@@ -25,7 +25,7 @@ from bomd.errors import InputError
 from bomd.experiments.records import LabelRecord, load_record
 from bomd.files import checksum, read_json, unpacked, write_bytes, write_json, write_pieces
 from bomd.runs import Run
-from bomd.tables import NO_FINDING, Floats, rows_of
+from bomd.tables import NO_FINDING, Floats, LabelTable, rows_of
 from bomd.typed import convert, table
 
 TABLE, FORM = "table.csv", "table.json"
@@ -57,6 +57,21 @@ class Kept:
     def has(self, classes: Sequence[str]) -> NDArray[np.bool_]:
         """(C) which classes the table has; "No Finding" may have been added to them."""
         return np.isin(np.asarray(classes, dtype=np.str_), np.asarray(self.form.classes, dtype=np.str_))
+
+    def says_nothing(self, labels: LabelTable) -> NDArray[np.bool_]:
+        """(N) images of which `rewrite` lists "No Finding" because no label is left, even if that is none of them."""
+        form, empty = self.form, np.zeros(len(labels), dtype=np.bool_)
+        if form.label_column is None or NO_FINDING not in labels.classes or not self.has([NO_FINDING]).all():
+            return empty
+        empty = (labels.values[:, self.has(labels.classes)] == 0).all(axis=1)
+        if empty.any():
+            header, _, rows = _cells(self.records)
+            place, at = header.index(form.id_column), header.index(form.label_column)
+            named = set(labels.classes)
+            others = [cells for cells in rows if any(_name(token) not in named for token in _tokens(cells, at, form))]
+            listed = np.asarray([cells[place].strip() for cells in others], dtype=np.str_)
+            empty = np.asarray(empty & ~np.isin(labels.ids, listed))
+        return empty
 
 
 def keep(given: Given, directory: Path) -> None:
@@ -138,9 +153,7 @@ def rewrite(records: Records, form: Form, decided: Mapping[str, Mapping[str, flo
     Args:
         decided: By id and class, 1, 0 or None for unknown; classes that the table does not have are left out.
     """
-    cut = [cut_record(row, records.separator) for row in records.rows]
-    rows = [[original(plain(piece)) for piece in pieces] for pieces in cut]
-    header = [original(plain(piece).strip()) for piece in cut_record(records.header, records.separator)]
+    header, cut, rows = _cells(records)
     change = _list_changes if form.label_column is not None else _column_changes
     lines = [records.header]
     place = header.index(form.id_column)
@@ -155,6 +168,13 @@ def rewrite(records: Records, form: Form, decided: Mapping[str, Mapping[str, flo
             raw = records.separator.join(pieces)
         lines.append(raw)
     return records.mark + "".join(f"{line}{records.newline}" for line in lines)
+
+
+def _cells(records: Records) -> tuple[list[str], list[list[str]], list[list[str]]]:
+    """The names of the columns, and the cells of all rows: as they stand in the file, and what they say."""
+    cut = [cut_record(row, records.separator) for row in records.rows]
+    header = [original(plain(piece).strip()) for piece in cut_record(records.header, records.separator)]
+    return header, cut, [[original(plain(piece)) for piece in pieces] for pieces in cut]
 
 
 def cut_record(raw: str, separator: str) -> list[str]:
@@ -203,7 +223,7 @@ def _list_changes(header: Sequence[str], rows: Sequence[Sequence[str]], form: Fo
     joint = f"{delimiter} " if 2 * spaced > sum(delimiter in cell for cell in cells_of_all) > 0 else delimiter
 
     def changes(cells: Sequence[str], wanted: Mapping[str, float | None]) -> dict[int, str]:
-        own = [token.strip() for token in (cells[at] if at < len(cells) else "").split(delimiter) if token.strip()]
+        own = _tokens(cells, at, form)
         listed = {_name(token) for token in own}
         kept = [token for token in own if wanted.get(_name(token), 1) == 1]
         added = [spelled[name] for name in form.classes if wanted.get(name) == 1 and name not in listed]
@@ -214,6 +234,12 @@ def _list_changes(header: Sequence[str], rows: Sequence[Sequence[str]], form: Fo
         return {at: joint.join(new)} if [*map(_name, new)] != [*map(_name, own)] else {}
 
     return changes
+
+
+def _tokens(cells: Sequence[str], at: int, form: Form) -> list[str]:
+    """What a row lists, as it is spelled there."""
+    listed = (cells[at] if at < len(cells) else "").split(form.delimiter)
+    return [token.strip() for token in listed if token.strip()]
 
 
 def _spellings(cells: Sequence[str]) -> dict[float | None, str]:

@@ -83,12 +83,13 @@ def decisions(
     from bomd.review import outputs
     from bomd.review.agreement import agreement
     from bomd.review.evidence import only_run
-    from bomd.review.export import read_reviewed, reviewed_files, take_in, unresolved
+    from bomd.review.export import as_listed, read_reviewed, reviewed_files, take_in, unresolved
 
     given, run = run, only_run(run)
     for copy in copies or ():
         take_in(run, only_run(copy))
-    reviewed, own = read_reviewed(run), kept.find(run)
+    own = kept.find(run)
+    reviewed = as_listed(read_reviewed(run), own)
     files = reviewed_files(run, reviewed, own, output)
     written = [f"Reviewed labels: {files[0].path}", f"Who decided what: {files[1].path}"]
     if rates is not None:

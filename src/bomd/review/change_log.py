@@ -27,8 +27,9 @@ from bomd.reports.gate import rendered
 from bomd.review import outputs
 from bomd.review.decisions import JUDGEMENTS
 from bomd.review.evidence import hard, votes_of
-from bomd.review.export import Judged, Reviewed, label_cells
+from bomd.review.export import Judged, Reviewed, as_listed, label_cells
 from bomd.review.outputs import Output
+from bomd.tables import NO_FINDING
 from bomd.version import VERSION
 
 PAGES = Path(__file__).parent / "pages"
@@ -101,7 +102,7 @@ def as_log(entries: Sequence[Entry]) -> str:
 def write_log(run: Path, reviewed: Reviewed, file: Path) -> tuple[list[Entry], Path]:
     """Write the change log as a table, and beside it the page to sign, which names the table's checksum."""
     own = kept.find(run)
-    entries, files = log_files(run, reviewed, own, file)
+    entries, files = log_files(run, as_listed(reviewed, own), own, file)
     outputs.write(files, None if own is None else own.source)
     return entries, files[-1].path
 
@@ -218,6 +219,7 @@ def _judgement(
     proposed = record.opinion.proposed[row, column]
     dissent = [name for name, said in votes.items() if said is not None and said != value]
     earlier = record.given.confirmed is not None and record.given.confirmed[row, column]
+    follows = row in reviewed.follows and record.given.classes[column] == NO_FINDING
     if reviewed.split[row, column]:
         kind = "unresolved"
         yes, no = ([name for name, said in votes.items() if said == side] for side in (1, 0))
@@ -231,7 +233,9 @@ def _judgement(
     else:
         kind = "changed"
         notes = ["as proposed" if value == proposed else "the reviewer's own: not proposed"]
-    if dissent and kind != "unresolved":
+    if follows and dissent:
+        notes = ["follows, since no other label is left: a blank cell would say that nobody looked"]
+    elif dissent and kind != "unresolved":
         notes.append(f"against {' | '.join(dissent)}")
     if earlier:
         notes.append("had been decided in an earlier review")

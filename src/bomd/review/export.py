@@ -25,7 +25,7 @@ from bomd.files import is_stream
 from bomd.review import outputs
 from bomd.review.decisions import FILE, JUDGEMENTS, Event, Journal, current, only_server, read_events
 from bomd.review.outputs import Output
-from bomd.tables import LabelTable
+from bomd.tables import NO_FINDING, LabelTable
 
 REASON = "reason"  # a column of the details that those of earlier versions lack
 PLACES = ("id", "patient")  # columns of a table that no user gave, before those of the classes
@@ -55,6 +55,7 @@ class Reviewed:
     reviewers: NDArray[np.int64]  # (N) how many people judged the image
     split: NDArray[np.bool_]  # (N, C) labels on which they were evenly split; those are as given
     judged: Mapping[int, Judged]  # by row
+    follows: Collection[int] = ()  # rows in which "No Finding" follows from the other labels, whatever was said of it
 
 
 def reviewed_labels(run: Path) -> LabelTable:
@@ -146,6 +147,24 @@ def merge(given: LabelTable, standing: Mapping[str, Mapping[str, Event]]) -> Rev
     return Reviewed(replace(given, values=values, confirmed=confirmed), given, standing, reviewers, split, judged)
 
 
+def as_listed(reviewed: Reviewed, own: kept.Kept | None) -> Reviewed:
+    """The labels as the user's own table can say them, so that every file of a review says the same.
+
+    Where a column lists classes and people took the last one away, "No Finding" stands in it, also if nobody said so: a
+    blank cell would say that nobody looked.
+    """
+    nothing = np.zeros(0, dtype=np.bool_) if own is None else own.says_nothing(reviewed.labels)
+    rows = np.flatnonzero(nothing & (reviewed.reviewers > 0)) if nothing.any() else np.zeros(0, dtype=np.intp)
+    if not len(rows):
+        return reviewed
+    labels, split, place = reviewed.labels, reviewed.split.copy(), reviewed.labels.classes.index(NO_FINDING)
+    assert labels.confirmed is not None
+    values, confirmed = labels.values.copy(), labels.confirmed.copy()
+    values[rows, place], confirmed[rows, place], split[rows, place] = 1, True, False
+    labels = replace(labels, values=values, confirmed=confirmed)
+    return replace(reviewed, labels=labels, split=split, follows=frozenset(rows.tolist()))
+
+
 def as_table(reviewed: Reviewed, own: kept.Kept | None) -> str:
     """The labels to use: the user's own table with decided labels in place of its own, or one that we make up.
 
@@ -200,7 +219,8 @@ def unresolved(reviewed: Reviewed, own: kept.Kept | None) -> int:
 
 def write_reviewed(run: Path, path: Path | None = None) -> tuple[Reviewed, Path]:
     """Write the reviewed labels of a run, and their details beside them; by default into the run itself."""
-    reviewed, own = read_reviewed(run), kept.find(run)
+    own = kept.find(run)
+    reviewed = as_listed(read_reviewed(run), own)
     files = reviewed_files(run, reviewed, own, path)
     outputs.write(files, None if own is None else own.source)
     return reviewed, files[0].path

@@ -21,7 +21,7 @@ from bomd.models.model import DESCRIPTION
 from bomd.reports.report import write_report
 from bomd.review import outputs
 from bomd.review.evidence import only_run
-from bomd.review.export import Reviewed, as_table, read_reviewed, reviewed_files
+from bomd.review.export import Reviewed, as_listed, as_table, read_reviewed, reviewed_files
 from bomd.review.outputs import Output
 from bomd.runs import Run
 
@@ -53,14 +53,15 @@ def retrain(place: Path, output: Path | None = None, held_out: float | None = No
     folder = output or place / FOLDER
     if held_out is not None and not 0 < held_out < 1:
         raise InputError(f"--held-out is {held_out:g}, but must lie between 0 and 1.")
-    reviewed = read_reviewed(run)
+    own = kept.find(run)
+    reviewed = as_listed(read_reviewed(run), own)
     labels, decided = reviewed.labels, reviewed.labels.confirmed
     config = _config_of(run)  # first, since no decision mends a run that trained nothing
     if decided is None or not decided.any():
         raise InputError(f"Nobody has decided anything yet: start with bomd review {shlex.quote(str(place))} --open")
     _check_place(folder / MODEL)
     folder.mkdir(parents=True, exist_ok=True)
-    table = _write_labels(run, reviewed, folder, config)
+    table = _write_labels(run, reviewed, own, folder, config)
     share = held_out or config.validation or HELD_OUT
     config = replace(config, name=f"{config.name}-{FOLDER}", validation=share)
     config = _with_fewer_neighbours(config, int((1 - share) * len(reviewed.labels)) - 1)
@@ -93,9 +94,8 @@ def _check_place(model: Path) -> None:
         raise InputError(f"{model} is there and holds something else: name another folder as --output.")
 
 
-def _write_labels(run: Path, reviewed: Reviewed, folder: Path, config: Config) -> Path:
+def _write_labels(run: Path, reviewed: Reviewed, own: kept.Kept | None, folder: Path, config: Config) -> Path:
     """The reviewed labels with their details, over nothing of the user's own."""
-    own = kept.find(run)
     files = reviewed_files(run, reviewed, own, folder / "reviewed.csv")
     table, details = files
     if "labels_from" in config.train:  # what the run learnt from beside the decisions of people is learnt from again

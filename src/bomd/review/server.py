@@ -34,7 +34,7 @@ from bomd.review.agreement import agreement
 from bomd.review.connections import HastyProtocol
 from bomd.review.decisions import JUDGEMENTS, Event, Journal
 from bomd.review.evidence import Evidence, png
-from bomd.review.export import as_details, as_table, merge
+from bomd.review.export import as_details, as_listed, as_table, merge
 from bomd.review.guard import Guard, as_json, as_png, one_of, read_body, read_name, read_reason, whole
 from bomd.review.learning import FIRST, Teacher
 from bomd.review.pictures import HeatMaps, Pictures
@@ -224,7 +224,8 @@ class Pages:
 
         def write() -> tuple[str, str]:
             own = kept.find(self.evidence.directory)
-            reviewed, table = merge(given, standing), Path(f"reviewed{'.csv' if own is None else own.suffix}")
+            table = Path(f"reviewed{'.csv' if own is None else own.suffix}")
+            reviewed = as_listed(merge(given, standing), own)
             if request.url.path == "/details.csv":
                 return as_details(reviewed, None if own is None else own.details), details_beside(table).name
             return as_table(reviewed, own), table.name
