@@ -14,10 +14,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch.distributed as distributed
 
 from bomd import processes
 from bomd.cli import main
+from bomd.config import parse
+from bomd.experiments.experiment import run_on
+from bomd.methods import METHODS
 from bomd.methods.nearest import find_nearest
+from bomd.networks import device
 from bomd.runs import Stages
 
 RECIPE = """
@@ -200,6 +205,29 @@ def test_a_group_that_is_left_leaves_no_thread_to_outlive_python(tmp_path: Path)
         during, after = said.splitlines()
         assert "gloo" in during
         assert after == "[]"
+
+
+@pytest.mark.parametrize(
+    ("backend", "fails", "leaves"),
+    [("nccl", False, True), ("nccl", True, False), ("gloo", False, True), ("gloo", True, True)],
+)
+def test_who_has_failed_does_not_wait_for_those_who_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, fails: bool, leaves: bool
+) -> None:
+    """NCCL's processes leave a group together; one that failed alone, on a full disk, would never end."""
+    left: list[str] = []
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_backend", lambda: backend)
+    monkeypatch.setattr(distributed, "destroy_process_group", lambda: left.append(backend))
+    monkeypatch.setattr(processes, "_in_step", True)
+    if fails:
+        with pytest.raises(KeyError):  # there are no tables
+            run_on(parse({"train": {"dataset": "phantom"}}, METHODS), {}, root=tmp_path)
+    else:
+        with processes.together():
+            assert not processes.in_step()
+    device._leave()
+    assert left == ([backend] if leaves else [])
 
 
 SEARCHES = """

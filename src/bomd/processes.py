@@ -14,6 +14,8 @@ from typing import Any
 # What gloo and NCCL say when another process is gone; all else that they say is an error here.
 _GONE = re.compile(r"connection \w+ by (remote )?peer|broken pipe|timed out waiting|ncclRemoteError", re.IGNORECASE)
 
+_in_step = True
+
 
 class LostProcessError(Exception):
     """Another process of this run ended; the message is one line, its cause is what was said of the connection."""
@@ -86,6 +88,20 @@ def first_before_others() -> Iterator[None]:
     yield
     if first():
         wait()
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """All processes do this. Where it fails in one of them, the others may be waiting for it somewhere in here."""
+    global _in_step
+    _in_step = False
+    yield
+    _in_step = True
+
+
+def in_step() -> bool:
+    """Whether what was done together went well here, so that this process may wait for the others."""
+    return _in_step
 
 
 def _group() -> Any:

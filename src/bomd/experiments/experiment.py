@@ -58,6 +58,7 @@ def run(config: Config, root: Path = Path("runs"), loggers: Sequence[str] = DEFA
     return run_on(config, tables, read_decided(config, tables["train"][0]), root, loggers)
 
 
+@processes.together()
 def run_on(
     config: Config,
     tables: Tables,

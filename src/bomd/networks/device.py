@@ -78,5 +78,7 @@ def make_fabric(settings: DeviceSettings) -> Device:
 
 
 def _leave() -> None:
-    if distributed.is_initialized():
+    # With NCCL, whoever leaves waits until all others do. Where these wait for this one, which has failed, nobody would
+    # ever end: the launcher ends the others when one has ended. PyTorch itself then drops the connections at the end.
+    if distributed.is_initialized() and (processes.in_step() or distributed.get_backend() != "nccl"):
         distributed.destroy_process_group()
