@@ -249,7 +249,7 @@ def test_one_run_shows_every_section(tmp_path: Path) -> None:
         "bomd reaches a mean AUC of 0.800 (0.780–0.820)",
         "method bomd mean AUC 0.800 (0.780–0.820) images flagged",
         "flagged ones that are wrong 60.0 % images that are wrong 30.0 % wrong ones that are flagged 50.0 % AUROC of "
-        "the order of review 0.830 AUROC of counting labels 0.550 label AUC as given 0.800 label AUC as learnt 0.900",
+        "the margin 0.830 AUROC of counting labels 0.550 label AUC as given 0.800 label AUC as learnt 0.900",
         "Left out of the mean: Hernia (no positives); No Finding",
         "Most suspect",
         "Random",

@@ -21,7 +21,7 @@ CLASSES = 14  # named one by one; the table of an audit has them all
 _SCORES = "the score of the lowest class that it is labelled with less that of the highest other class"
 _EXPECTED = "0.5 less the number of its labels that are expected to be wrong"
 _VOTES = "the share of its nearest images that agree with its most doubtful label, less one half"
-MARGINS = {  # method, or kind of audit -> what it orders images by; an image's margin is ...
+MARGINS = {  # method, or kind of audit -> an image's margin is ...; the order of review may weigh more
     **dict.fromkeys(("bomd", "bomd-paper"), _SCORES),
     **dict.fromkeys(("bomd-plus", "features", "probabilities", "frozen"), _EXPECTED),
     "cleanlab": "cleanlab's quality score of its labels",
@@ -84,7 +84,7 @@ def _numbers(grid: Judged, label: str) -> dict[str, str]:
         "flagged ones that are wrong": _over_noise((one.get("precision") for one in found), percent=True),
         "images that are wrong": _over_noise((one.get("base_rate") for one in found), percent=True),
         "wrong ones that are flagged": _over_noise((one.get("recall") for one in found), percent=True),
-        "AUROC of the order of review": _over_noise(one.get("auroc") for one in found),
+        "AUROC of the margin": _over_noise(one.get("auroc") for one in found),
         "AUROC of counting labels": _over_noise(one.get("auroc_by_count") for one in found),
         "label AUC as given": _over_noise(one.get("before") for one in labels),
         "label AUC as learnt": _over_noise(one.get("after") for one in labels),
