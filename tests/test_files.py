@@ -47,6 +47,28 @@ def test_failure_inside_leaves_the_old_file_and_no_litter(tmp_path: Path) -> Non
     assert [file.name for file in tmp_path.iterdir()] == ["x.json"]
 
 
+def test_a_writer_that_begins_as_another_ends_keeps_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of one run write the same files at once; both use the usual name for what is not whole yet."""
+    path, rename = tmp_path / "x.txt", Path.replace
+    second = replacing(path)
+    begun: list[Path] = []
+
+    def renamed(self: Path, target: Path) -> Path:
+        found = rename(self, target)
+        monkeypatch.setattr(Path, "replace", rename)
+        begun.append(second.__enter__())
+        begun[0].write_text("second")
+        return found
+
+    monkeypatch.setattr(Path, "replace", renamed)
+    write_text(path, "first")
+    assert path.read_text() == "first"
+    assert begun[0].read_text() == "second"
+    second.__exit__(None, None, None)
+    assert path.read_text() == "second"
+    assert [file.name for file in tmp_path.iterdir()] == ["x.txt"]
+
+
 def test_full_disk_is_one_line_and_nothing_half_written(tmp_path: Path) -> None:
     """A real refusal by the system: files may not grow beyond 64 kB in the child."""
     script = (

@@ -83,8 +83,10 @@ def replacing(path: Path) -> Iterator[Path]:
                 os.fsync(stream.fileno())
             temporary.chmod(mode_of(target))
             temporary.replace(target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)  # not if it was renamed: the name may be another writer's by now
+            raise
         finally:
-            temporary.unlink(missing_ok=True)
             os.close(handle)
 
 
