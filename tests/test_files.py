@@ -25,6 +25,7 @@ from bomd.files import (
     read_json,
     read_text,
     replacing,
+    spare,
     write_arrays,
     write_json,
     write_pieces,
@@ -121,6 +122,22 @@ def test_text_is_compressed_as_its_name_says_and_the_same_text_gives_the_same_fi
         with pytest.raises(InputError, match=r"^Cannot read .*a\.jsonl") as error:
             read_text(path)
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.csv.xz"])
+def test_a_file_that_begins_otherwise_is_spared(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    spare(path, "file,")  # nothing is there yet
+    path.touch()
+    spare(path, "file,")  # nor in it
+    write_text(path, "file,Mass\n")
+    spare(path, "file,")
+    with pytest.raises(InputError, match="holds something else"):
+        spare(path, "id,")
+    if path.suffix != ".csv":
+        path.write_bytes(b"file,Mass\n")  # nobody can tell what this is
+        with pytest.raises(InputError, match="holds something else"):
+            spare(path, "file,")
 
 
 def test_tables_lie_beside_records_whether_these_are_compressed_or_not() -> None:

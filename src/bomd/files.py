@@ -9,12 +9,13 @@ import io
 import json
 import lzma
 import os
+import re
 import shutil
 import stat
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -34,6 +35,7 @@ except ImportError:  # Windows has no such locks
 _locks: dict[Path, FileLock] = {}
 PACKED = (".xz", ".gz")
 _HASHED = 1 << 24  # bytes that are looked at together
+_BEGINNING = 1 << 18  # bytes by which a file is known: more than its headings, however many classes there are
 PRIVATE = 0o700  # of folders with other people's pictures and labels: their owner alone looks inside
 
 
@@ -197,6 +199,21 @@ def _take(path: Path) -> int | None:
         pass
     os.close(handle)
     return None
+
+
+def spare(path: Path, ours: str) -> None:
+    """Refuse to write over anything but a file that begins as this program's own of that kind, told by a pattern.
+
+    Labels, tasks and pages of the user's own may well have the name that somebody types; nothing brings them back.
+    """
+    if not path.is_file() or is_stream(path) or not path.stat().st_size:
+        return
+    opens: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open}
+    begins = b""
+    with suppress(OSError, EOFError, zlib.error, lzma.LZMAError), opens.get(path.suffix, open)(path, "rb") as stream:
+        begins = stream.read(_BEGINNING)
+    if not re.match(ours, begins.decode(errors="replace"), re.DOTALL):
+        raise InputError(f"{path} is there and holds something else: name another file, or remove it.")
 
 
 def write_bytes(path: Path, content: bytes) -> None:

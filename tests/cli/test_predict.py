@@ -222,6 +222,46 @@ def test_heat_maps_of_the_most_probable_findings(model: Path, images: Path, tmp_
         assert picture.width < widths["x-2.png"] - 700  # two panels in place of four
 
 
+def test_heat_maps_take_the_place_of_heat_maps_alone(
+    model: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither of the pictures that are predicted, nor of others with their names, such as masks."""
+    before = {file: file.read_bytes() for file in images.rglob("*.*")}
+    for folder in (images, images / "below", images / "heat"):  # they would be images of the next call, too
+        assert bomd("predict", model, images, "--heatmaps", folder) == 2
+        assert f"among the images of {images}" in capsys.readouterr().err
+    picture = images / 'x, "1".png'
+    assert bomd("predict", model, picture, "--heatmaps", images) == 2
+    assert "is no heat map" in capsys.readouterr().err
+    assert {file: file.read_bytes() for file in images.rglob("*.*")} == before
+
+    heat = tmp_path / "heat"
+    heat.mkdir()
+    (heat / "x.png").write_bytes(before[picture])
+    assert bomd("predict", model, images, "--heatmaps", heat) == 2
+    assert "x.png is there and is no heat map" in capsys.readouterr().err
+    assert (heat / "x.png").read_bytes() == before[picture]
+    assert bomd("predict", model, picture, "--heatmaps", heat) == 0  # which needs no such name
+    assert bomd("predict", model, picture, "--heatmaps", heat) == 0
+
+
+def test_predictions_take_the_place_of_predictions_alone(
+    model: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    coco = '{\n  "images": [\n    {\n      "id": 1'
+    for name, text in (("labels.csv", "file,Mass\na.png,1\n"), ("coco.json", coco), ("notes.txt", "call back")):
+        place = tmp_path / name
+        place.write_text(text)
+        assert bomd("predict", model, images, "-o", place) == 2
+        assert f"{name} is there and holds something else" in capsys.readouterr().err
+        assert place.read_text() == text
+        place.unlink()
+        for form in ("csv", "json", "table"):
+            assert bomd("predict", model, images, "-o", place, "--format", form) == 0
+    assert bomd("predict", model, tmp_path / "gone.png", "-o", tmp_path / "none.json") == 1  # nothing to tell of
+    assert bomd("predict", model, images, "-o", tmp_path / "none.json") == 0
+
+
 def test_mistakes_get_one_line(model: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in (
         (["predict", model, images, "--finding", "Mas"], "Did you mean 'Mass'"),
@@ -296,3 +336,16 @@ def test_export(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     pixels = np.random.default_rng(0).integers(0, 256, (2, 32, 32), dtype=np.uint8)
     known = models.load(model, "cpu").probabilities(pixels).numpy()
     np.testing.assert_allclose(run_onnx(tmp_path / "model.onnx", pixels), known, atol=1e-4)
+    assert bomd("export", model, tmp_path / "model.onnx") == 0  # over its like
+
+
+def test_an_export_takes_the_place_of_exports_alone(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    theirs = onnx.helper.make_model(onnx.helper.make_graph([], "theirs", [], [])).SerializeToString()
+    for name, content in (("labels.csv", b"id,Mass\na,1\n"), ("theirs.onnx", theirs)):
+        (tmp_path / name).write_bytes(content)
+        assert bomd("export", model, tmp_path / name) == 2
+        assert f"{name} is there and holds something else" in capsys.readouterr().err
+        assert (tmp_path / name).read_bytes() == content

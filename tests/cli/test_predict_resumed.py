@@ -146,6 +146,17 @@ def test_a_file_of_somebody_else_is_left_alone(
     assert (tmp_path / "out.csv.part").read_text() == "half of a download"
 
 
+def test_a_file_of_somebody_else_stays_where_none_is_needed(model: Path, images: Path, tmp_path: Path) -> None:
+    """Of a single block nothing is kept, and what lies there is not looked at before."""
+    part, link = tmp_path / "out.csv.part", tmp_path / "linked.csv.part"
+    part.write_text("half of a download")
+    link.symlink_to(part)
+    for name in ("out.csv", "linked.csv"):
+        assert bomd("predict", model, images / "0000.png", "-o", tmp_path / name) == 0
+    assert part.read_text() == "half of a download"
+    assert link.is_symlink()
+
+
 def test_a_link_is_not_written_through(
     model: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SHOWN = 3  # findings of an image that the table has at least, and a drawing at most
 ABOVE = "above_threshold"  # the last column of a CSV
+OURS = rf'file,.*?{ABOVE}\n|{{\n  "images": \[(\]|\n    {{\n      "file": )|┏'  # how CSV, JSON and table begin
 
 ModelPlace = Annotated[
     Path, typer.Argument(help="A finished run, a folder with one such as that of an audit, or a model folder.")
@@ -81,18 +82,22 @@ def predict(
     For example: bomd predict runs/demo/bomd-plus/seed0-1a2b3c scans/ --format json -o findings.json --heatmaps heat/
     """
     from bomd.data.image_files import find_images, told
-    from bomd.files import is_stream, write_pieces
+    from bomd.files import is_stream, spare, write_pieces
     from bomd.models import model as models
     from bomd.models.blocks import predict_blocks
-    from bomd.models.resumed import part_of, predict_and_keep
+    from bomd.models.resumed import forget, part_of, predict_and_keep
     from bomd.review.evidence import only_run
 
     _check_places(output, heatmaps)
+    if output is not None:
+        spare(output, OURS)
     form = form or _format_of(output)
     opened = models.load(only_run(model))
     chosen = _choose(opened, finding)
     places = find_images(files)
     found, skipped, unreadable = places.images, places.others, dict(places.missing)
+    if heatmaps is not None:
+        _check_drawings(heatmaps, files, found)
     note = _note_on_colour(opened, found, grey)
     part = None if output is None or is_stream(output) else part_of(output)
     count = 0
@@ -124,7 +129,7 @@ def predict(
     else:
         write_pieces(output, text)
         if part is not None:
-            part.unlink(missing_ok=True)
+            forget(part)
         print(f"{count} images: {output}")
     if heatmaps is not None:
         Console(emoji=False, stderr=True, soft_wrap=True).print(
@@ -165,6 +170,21 @@ def _check_places(output: Path | None, folder: Path | None) -> None:
         existing = next((parent for parent in (wanted, *wanted.parents) if parent.exists()), wanted)
         if existing.exists() and not existing.is_dir():
             raise InputError(f"Cannot write {place}: {existing} is not a folder.")
+
+
+def _check_drawings(folder: Path, places: Sequence[Path], files: Sequence[str]) -> None:
+    """Refuse a folder where heat maps would take the place of pictures, or be taken for some by the next call."""
+    from bomd.models.heatmap import is_drawing
+
+    for place in places:
+        if place.is_dir() and folder.resolve().is_relative_to(place.resolve()):
+            raise InputError(
+                f"Heat maps in {folder} would be among the images of {place}: name a folder elsewhere as --heatmaps."
+            )
+    taken: set[str] = set()
+    for path in (folder / f"{_free_name(Path(file).stem, taken)}.png" for file in files):
+        if path.exists() and not is_drawing(path):
+            raise InputError(f"{path} is there and is no heat map: name another folder as --heatmaps.")
 
 
 def _choose(model: Model, findings: Sequence[str] | None) -> list[str]:

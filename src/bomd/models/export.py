@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from bomd import outside
 from bomd.data.images import shape_of
 from bomd.errors import InputError
-from bomd.files import replacing
+from bomd.files import is_stream, replacing
 from bomd.models.model import Model
 
 LARGEST_DIFFERENCE = 1e-4  # of a probability between PyTorch and the file
+MADE_BY = "bomd"
 REMEDY = "ONNX export needs an extra: pip install 'bomd[onnx]'."
 
 
@@ -45,6 +46,8 @@ def export_onnx(model: Model, path: Path) -> float:
     """
     # All are asked for now, not after minutes.
     onnx, *_ = (outside.package(name, REMEDY) for name in ("onnx", "onnxruntime", "onnxscript"))
+    if path.is_file() and not is_stream(path) and path.stat().st_size and not _is_ours(path, onnx):
+        raise InputError(f"{path} is there and holds something else: name another file, or remove it.")
     whole = Whole(model).cpu().float().eval()
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 256, (3, *shape_of(model.size, model.colour)), dtype=torch.uint8, generator=generator)
@@ -69,7 +72,7 @@ def export_onnx(model: Model, path: Path) -> float:
     assert program is not None
     proto = program.model_proto
     mode = "colour" if model.colour else "grey"
-    facts = {"classes": json.dumps(model.classes), "size": str(model.size), "made_by": "bomd", "mode": mode}
+    facts = {"classes": json.dumps(model.classes), "size": str(model.size), "made_by": MADE_BY, "mode": mode}
     onnx.helper.set_model_props(proto, facts)
     with replacing(path) as temporary:
         onnx.save(proto, temporary)
@@ -81,6 +84,15 @@ def export_onnx(model: Model, path: Path) -> float:
                 f"The ONNX file differs from PyTorch by {difference:.2g} in a probability; it is not kept."
             )
     return difference
+
+
+def _is_ours(path: Path, onnx: Any) -> bool:
+    """Whether a file was exported here: labels, or a network of somebody else, cannot be brought back."""
+    try:
+        told = {one.key: one.value for one in onnx.load(path, load_external_data=False).metadata_props}
+    except Exception:  # protobuf has errors of its own
+        return False
+    return told.get("made_by") == MADE_BY
 
 
 def open_onnx(path: Path, threads: int = 0) -> Any:

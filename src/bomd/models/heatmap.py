@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
+from PIL.PngImagePlugin import PngInfo
 from torch import Tensor, nn
 
 from bomd.data.images import Pixels, fit_square, with_colour
@@ -36,6 +37,8 @@ COLOURS = "plasma"  # even steps of lightness, so that it reads without telling 
 OPACITY = 0.65  # of the hottest place in a drawing
 PANEL = 400  # pixels along the longer side of one picture in a drawing
 MARGIN, LINE, LEGEND = 8, 26, 150  # pixels between pictures, of a caption, and of the legend's width
+
+MADE_BY = ("Software", "bomd heat map")  # in the file, so that a drawing is told from a picture of the user's own
 
 Heat = NDArray[np.float32]
 
@@ -179,8 +182,20 @@ def draw(path: Path, model: Model, pixels: Pixels, captions: Mapping[str, str]) 
     }
     for text, place in words.items():
         pen.text((left + 20, LINE + place), text, "black", font)
+    told = PngInfo()
+    told.add_text(*MADE_BY)
     with replacing(path) as temporary:
-        sheet.save(temporary, format="PNG", compress_level=3)
+        sheet.save(temporary, format="PNG", compress_level=3, pnginfo=told)
+
+
+def is_drawing(path: Path) -> bool:
+    """Whether `draw` wrote this file."""
+    key, value = MADE_BY
+    try:
+        with Image.open(path, formats=["PNG"]) as image:
+            return bool(image.info.get(key) == value)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return False
 
 
 def _font() -> ImageFont.FreeTypeFont:

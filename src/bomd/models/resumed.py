@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bomd.models.model import Model
 
 CODE = ("bomd.models.model", "bomd.models.blocks")
+_OURS = re.compile(rb"[0-9a-f]{8} \{")  # how every line begins
 
 
 def part_of(output: Path) -> Path:
@@ -38,7 +39,7 @@ def part_of(output: Path) -> Path:
 def predict_and_keep(model: Model, files: Sequence[str], part: Path, batch: int = BATCH) -> Iterator[Block]:
     """The same blocks as `predict_blocks`, of which those that were done before are taken from `part`.
 
-    The caller removes it when what it makes of the blocks is written. One block alone is not worth a file.
+    The caller removes it by `forget` when what it makes of the blocks is written. One block is not worth a file.
     """
     if len(files) <= batch:
         yield from predict_blocks(model, files, batch)
@@ -52,7 +53,7 @@ def predict_and_keep(model: Model, files: Sequence[str], part: Path, batch: int 
         kept = os.fdopen(os.open(part, flags, 0o600), "rb+")
     with kept:
         start = kept.read(10)
-        if start and not re.match(r"[0-9a-f]{8} \{", start.decode("latin-1")):
+        if start and not _OURS.match(start):
             raise InputError(f"{part} is not what an interrupted `bomd predict` leaves: move it elsewhere.")
         kept.seek(0)
         done = end = 0
@@ -72,6 +73,17 @@ def predict_and_keep(model: Model, files: Sequence[str], part: Path, batch: int 
         for key, share, block in zip(keys[done:], shares[done:], left, strict=True):
             _write(kept, key, share, block, part)
             yield block
+
+
+def forget(part: Path) -> None:
+    """Remove what an interruption would have gone on with; a file of somebody else's, as of a download, stays."""
+    with writing(part):
+        if part.is_symlink() or not part.is_file():
+            return
+        with part.open("rb") as stream:
+            ours = _OURS.match(stream.read(10))
+        if ours:
+            part.unlink(missing_ok=True)  # another process may have finished the same
 
 
 def _identity(model: Model) -> str:
