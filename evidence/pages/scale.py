@@ -68,7 +68,7 @@ Every run that opens a packed set compares all checksums once, which reads all i
 | `bomd audit --backbone` | features are written in the same way, and then mapped |
 | nearest images | kept about every minute while they are found, so that an interrupted search goes on, and found again by later runs on the same descriptors; several processes share a search |
 | those that an audit shows | of the first {LOOKED_AT:,} images in the order of review, among all: for every image it would be the square of their number, and nobody looks at so many |
-| what judges say in `bomd-plus` | logits, and features where an audit shows neighbours; mapped |
+| what judges say in `bomd-plus` | logits, and features where an audit shows neighbours; written in the same way, and then mapped |
 | `bomd predict -o FILE.csv` | every line is written when its image is predicted; JSON and tables are put together in memory. Until all is written, 64 images at a time are kept in `FILE.csv.part`, so that an interruption costs no more than these. |
 | `labels_clean.csv` | line by line |
 | `bomd convert` | to Label Studio, CVAT, FiftyOne and image folders image by image; other tables, and whatever is read, are put together in memory |

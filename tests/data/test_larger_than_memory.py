@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from bomd.data.datasets import phantom
 from bomd.data.images import fit_square, read_image
+from bomd.data.store import pack
 from bomd.tables import LabelTable
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
@@ -109,3 +111,24 @@ np.save(place / "scores.npy", heads.cross_fit_heads(features, labels, np.arange(
     limited(tmp_path, 120, work, "features.values")
     scores = np.load(tmp_path / "scores.npy")[:, 0]
     assert ((scores > 0) == truth).mean() > 0.98
+
+
+@pytest.mark.slow
+def test_what_a_network_says_may_be_larger_than_the_limit(tmp_path: Path) -> None:
+    """Descriptors, or features by which images are near one another: 128 kB of each image, for twice the limit."""
+    table = phantom.read(count=2000)
+    pack(table, tmp_path / "store", 32, render=phantom.render)
+    table.save(tmp_path / "table.npz")
+    work = """
+from bomd.data.batches import Images
+from bomd.describe.written import write_all
+from bomd.networks.backbone import build
+from bomd.tables import LabelTable
+table, network = LabelTable.load(place / "table.npz"), build("small", 2, weights="none", seed=0)
+images = Images(open_store(place / "store"), table.ids, torch.device("cpu"))
+say = lambda views: network(views)[:, :1] * torch.arange(2**15)
+write_all(place / "said.npy", images, [network], say, what="say", batch=50)
+found = np.load(place / "said.npy", mmap_mode="r")
+print(found.shape, (found[:, 2] == 2 * found[:, 1]).all(), len(np.unique(found[:, 1])) > 1900)
+"""
+    assert limited(tmp_path, 120, work, "found").startswith("(2000, 32768) True True")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +18,14 @@ from bomd.data.batches import Images
 from bomd.data.datasets import phantom
 from bomd.data.noise import symmetric
 from bomd.data.store import pack
+from bomd.describe.written import write_all
 from bomd.errors import InputError
-from bomd.learn.engine import fit, make_fabric, predict
+from bomd.learn.engine import fit, make_fabric
 from bomd.methods import base, bomd_plus, crossfit
 from bomd.methods.base import Context, Method, masked_cross_entropy
 from bomd.methods.bomd_plus import BomdPlus
 from bomd.methods.crossfit import cross_fit
+from bomd.networks.backbone import Network
 from bomd.runs import Stages
 from bomd.tables import LabelTable
 
@@ -58,16 +62,44 @@ def test_nobody_is_judged_by_a_network_that_saw_the_patient(
         seen.append({patient_of[name] for name in images.ids.tolist()})
         return fit(learner, images, *rest, **named)  # type: ignore[arg-type]
 
-    def watched_predict(learner: object, networks: object, images: Images, **named: object) -> torch.Tensor:
+    def watched_write(path: Path, images: Images, *rest: object, **named: object) -> None:
         assert not seen[-1] & {patient_of[name] for name in images.ids.tolist()}
         scored.extend(images.ids.tolist())
-        return torch.zeros(len(images), len(table.classes))
+        write_all(path, images, *rest, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(base, "fit", watched_fit)
-    monkeypatch.setattr(crossfit, "predict", watched_predict)
+    monkeypatch.setattr(crossfit, "write_all", watched_write)
     cross_fit(table, replace(context, stages=Stages(tmp_path)), 3)
     assert len(seen) == 3
     assert sorted(scored) == sorted(table.ids.tolist())
+
+
+def test_judging_goes_on_where_it_was_interrupted(
+    train: tuple[LabelTable, Context], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a fold's network says is kept as it comes; the first image is asked about once more, for the shape."""
+    table, context = train
+    asked: list[int] = []
+    most = 10
+
+    def score(networks: Sequence[Network], views: torch.Tensor) -> torch.Tensor:
+        if sum(asked) + len(views) > most:
+            raise KeyboardInterrupt
+        asked.append(len(views))
+        return base.logits(networks, views)
+
+    monkeypatch.setattr(crossfit, "write_all", partial(write_all, batch=4))
+    stages = replace(context, stages=Stages(tmp_path / "twice"))
+    with pytest.raises(KeyboardInterrupt):
+        cross_fit(table, stages, 2, score=score)
+    assert sum(asked) == 9
+    asked, most = [], 1000
+    parts, fold_of, _ = cross_fit(table, stages, 2, score=score)
+    assert sum(asked) == len(table) - 8 + 2
+    once, same, _ = cross_fit(table, replace(context, stages=Stages(tmp_path / "once")), 2, score=base.logits)
+    np.testing.assert_array_equal(fold_of, same)
+    for part, other in zip(parts, once, strict=True):
+        np.testing.assert_array_equal(part, other)
 
 
 def test_labels_are_learnt_to_the_bit_where_errors_fall_anywhere(
@@ -145,13 +177,13 @@ def test_the_second_opinion_learns_what_the_first_believed_and_never_from_those_
         learnt.append((frozenset(images.ids.tolist()), targets))
         return fit(learner, images, targets, *rest, **named)  # type: ignore[arg-type]
 
-    def watched_predict(learner: object, networks: object, images: Images, **named: object) -> torch.Tensor:
+    def watched_write(path: Path, images: Images, *rest: object, **named: object) -> None:
         judged.append(frozenset(images.ids.tolist()))
         assert not learnt[-1][0] & judged[-1]
-        return predict(learner, networks, images, **named)  # type: ignore[arg-type]
+        write_all(path, images, *rest, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(base, "fit", watched_fit)
-    monkeypatch.setattr(crossfit, "predict", watched_predict)
+    monkeypatch.setattr(crossfit, "write_all", watched_write)
     prepared = BomdPlus().prepare(table, replace(context, stages=Stages(tmp_path)))
     assert len(learnt) == 4
     assert judged[:2] == judged[2:]

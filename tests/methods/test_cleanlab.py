@@ -127,19 +127,19 @@ def test_nobody_is_predicted_by_a_network_that_learnt_from_them(train: Train, mo
     """Every fold trains on exactly the images that it does not predict."""
     table, context = train
     seen: list[tuple[str, list[str]]] = []
-    real_fit, real_predict = base.fit, crossfit.predict
+    real_fit, real_write = base.fit, crossfit.write_all
 
     def spy_fit(learner, images, targets, *rest, **more):  # type: ignore[no-untyped-def]
         seen.append(("fit", images.ids.tolist()))
         np.testing.assert_array_equal(targets, table.select(images.ids).values)
         return real_fit(learner, images, targets, *rest, **more)
 
-    def spy_predict(learner, networks, images, **more):  # type: ignore[no-untyped-def]
+    def spy_write(path, images, *rest, **more):  # type: ignore[no-untyped-def]
         seen.append(("predict", images.ids.tolist()))
-        return real_predict(learner, networks, images, **more)
+        return real_write(path, images, *rest, **more)
 
     monkeypatch.setattr(base, "fit", spy_fit)
-    monkeypatch.setattr(crossfit, "predict", spy_predict)
+    monkeypatch.setattr(crossfit, "write_all", spy_write)
     fresh = Context(context.images, FIT, FABRIC, 1, context.stages)
     prepared = Cleanlab(folds=3).prepare(table, fresh)
     patient_of = dict(zip(table.ids.tolist(), table.groups.tolist(), strict=True))

@@ -50,7 +50,7 @@ class Frozen:
             path = stage.directory / "features.npy"
             if not stage.finished:
                 width = (self.network.feature_size,)
-                write_all(path, images, [self.network], self._look, width, what="features", batch=BATCH)
+                write_all(path, images, [self.network], self._look, width, what="features of all images", batch=BATCH)
                 stage.finish(images=len(images))
             found: Floats = read_array(path, mapped=True)
         return found

@@ -56,7 +56,7 @@ class ContrastLearner(Learner):
 def keep_features(learner: ContrastLearner, networks: Sequence[Network], images: Images, path: Path) -> None:
     """Write (N, 1, F) features of all images."""
     one = (1, networks[0].feature_size)
-    write_all(path, images, networks, partial(learner.predict, networks), one, what="features")
+    write_all(path, images, networks, partial(learner.predict, networks), one, what="features of all images")
 
 
 def contrast_loss(first: Tensor, second: Tensor, temperature: float) -> Tensor:

@@ -56,7 +56,7 @@ def extract(
     """Write the descriptors of all images."""
     one = (learner.descriptors, learner.outputs // learner.descriptors)
     ask = partial(learner.predict, networks)
-    write_all(path, images, networks, ask, one, what="descriptors", stored=learner.stored, batch=batch)
+    write_all(path, images, networks, ask, one, what="descriptors of all images", stored=learner.stored, batch=batch)
 
 
 def load(path: Path, images: Images) -> Descriptors:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -25,7 +25,7 @@ def write_all(
     images: Images,
     networks: Sequence[Network],
     ask: Callable[[Tensor], Tensor],
-    one: tuple[int, ...],
+    one: tuple[int, ...] | None = None,
     *,
     what: str,
     stored: Stored = "float32",
@@ -37,17 +37,23 @@ def write_all(
 
     Args:
         networks: Those that `ask` uses. With other weights than were used so far it begins anew.
-        one: Shape of what is written of an image.
+        one: Shape of what is written of an image; by default that of the answer about the first.
         what: In words, for whoever waits.
     """
     rows = spread.own_part(len(images))
     for network in networks:
         network.eval()
-    bar = progress.bar(f"{what} of all images", rows.stop - rows.start)
+
+    def answers(rows: Tensor) -> Iterator[Tensor]:
+        for _, pixels in images.iterate(rows, batch):
+            yield ask(prepare(pixels.float(), networks[0].channels))
+
+    if one is None:
+        one = tuple(next(answers(torch.arange(1))).shape[1:])
+    bar = progress.bar(what, rows.stop - rows.start)
     with own_share(path, (len(images), *one), _weights_of(networks), stored) as file, bar as advance:
         advance(file.done)
-        for _, pixels in images.iterate(torch.arange(rows.start + file.done, rows.stop), batch):
-            found = ask(prepare(pixels.float(), networks[0].channels))
+        for found in answers(torch.arange(rows.start + file.done, rows.stop)):
             file.add(found.reshape(len(found), *one).float().cpu().numpy())
             advance(len(found))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +12,10 @@ from torch import Tensor
 
 from bomd.config import FitSettings
 from bomd.data.split import split_by_patient
+from bomd.describe.written import write_all
 from bomd.errors import InputError
-from bomd.files import read_array, read_json, write_array, write_json
-from bomd.learn.engine import History, Learner, Score, predict
+from bomd.files import read_array, read_json, write_json
+from bomd.learn.engine import History, Learner, Score
 from bomd.methods.base import Context, Method
 from bomd.seeds import derive
 from bomd.tables import Floats, LabelTable
@@ -34,7 +36,8 @@ def cross_fit(
 ) -> tuple[list[Floats], NDArray[np.intp], History]:
     """Train one network per fold of the patients on all others, and let it score that fold.
 
-    Every fold is a stage of its own, so an interrupted run repeats none that is finished. What it scores stays on disk.
+    Every fold is a stage of its own, so an interrupted run repeats none that is finished. What it scores is written
+    as it is found, and stays on disk.
 
     Args:
         settings: How a network is trained; by default as the classifier.
@@ -62,11 +65,11 @@ def cross_fit(
             path = stage.directory / "scores.npy"
             if not stage.finished:
                 learnt = learner or Weighted(train, context, None if weights is None else weights[~held_out])
-                count, what = outputs or len(train.classes), f"train without fold {number + 1} of {folds}"
-                others, seed = context.images.take(~held_out), ("fold", number)
+                count, fold = outputs or len(train.classes), f"fold {number + 1} of {folds}"
+                others, seed, what = context.images.take(~held_out), ("fold", number), f"train without {fold}"
                 networks, course = context.train(learnt, values[~held_out], settings, count, stage, what, seed, others)
-                own = predict(learnt, networks, context.images.take(held_out), score=score)
-                write_array(path, own.float().numpy())
+                ask = partial(score or learnt.predict, networks)
+                write_all(path, context.images.take(held_out), networks, ask, what=f"judge {fold}")
                 write_json(stage.directory / "history.json", course)
                 stage.finish(images=int((~held_out).sum()))
             parts.append(read_array(path, mapped=True))
