@@ -19,6 +19,8 @@ import torch.distributed as distributed
 from bomd import processes
 from bomd.cli import main
 from bomd.config import parse
+from bomd.data.datasets import phantom
+from bomd.data.store import pack
 from bomd.experiments.experiment import run_on
 from bomd.methods import METHODS
 from bomd.methods.nearest import find_nearest
@@ -268,6 +270,36 @@ def test_a_search_of_two_takes_the_disk_of_one(tmp_path: Path) -> None:
     for process in start_two(tmp_path, "-c", SEARCHES):
         said, problem = process.communicate(timeout=900)
         assert (process.returncode, said) == (0, expected), problem
+
+
+FEW = """
+from pathlib import Path
+import torch
+from bomd.config import DeviceSettings
+from bomd.data.batches import Images
+from bomd.data.datasets import phantom
+from bomd.data.store import open_store
+from bomd.describe.written import write_all
+from bomd.files import read_array
+from bomd.learn.engine import make_fabric, predict
+from bomd.methods.base import Method
+from bomd.networks.backbone import build
+
+device = make_fabric(DeviceSettings(accelerator="cpu"))
+ids = phantom.read(count=1).ids
+images = Images(open_store(Path("store")), ids, device.device)
+network = build("small", 3, weights="none", seed=0).place(device)
+write_all(Path("said.npy"), images, [network], network, what="say")
+print(predict(Method(), [network], images).shape, read_array(Path("said.npy")).shape)
+"""
+
+
+@pytest.mark.slow
+def test_there_may_be_more_processes_than_images(tmp_path: Path) -> None:
+    pack(phantom.read(count=1), tmp_path / "store", 32, render=phantom.render)
+    for process in start_two(tmp_path, "-c", FEW):
+        said, problem = process.communicate(timeout=900)
+        assert (process.returncode, said) == (0, "torch.Size([1, 3]) (1, 3)\n"), problem
 
 
 def test_an_error_of_an_exchange_that_has_another_cause_stays_what_it_is() -> None:

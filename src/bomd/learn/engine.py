@@ -137,8 +137,10 @@ def predict(
     for network in networks:
         network.eval()
     own = torch.arange(len(images))[spread.own_part(len(images))]
-    parts = [ask(networks, prepare(pixels.float(), networks[0].channels)) for _, pixels in images.iterate(own, batch)]
-    scores = spread.gather(torch.cat(parts), len(images)) if processes.count() > 1 else torch.cat(parts)
+    asked = own if len(own) else torch.arange(1)  # of more processes than images some want an answer's shape alone
+    parts = [ask(networks, prepare(pixels.float(), networks[0].channels)) for _, pixels in images.iterate(asked, batch)]
+    scores = torch.cat(parts)[: len(own)]
+    scores = spread.gather(scores, len(images)) if processes.count() > 1 else scores
     for network, mode in zip(networks, was_training, strict=True):
         network.train(mode)
     return scores.cpu()
