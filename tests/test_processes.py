@@ -348,7 +348,7 @@ def test_other_commands_are_for_one_process(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["bomd", "elr", "dividemix"])  # the last mixes images
+@pytest.mark.parametrize("method", ["bomd", "bomd-plus", "elr", "dividemix"])  # the last mixes images
 def test_two_processes_give_what_one_gives(tmp_path: Path, method: str) -> None:
     """In float64, where another order of the same sums changes no flag and no digit that is compared."""
     one, two = (run(tmp_path / str(count), method, count) for count in (1, 2))
