@@ -201,19 +201,26 @@ def _take(path: Path) -> int | None:
     return None
 
 
-def spare(path: Path, ours: str) -> None:
-    """Refuse to write over anything but a file that begins as this program's own of that kind, told by a pattern.
+def spare(path: Path, ours: str | Callable[[Path], bool]) -> None:
+    """Refuse to write over anything but a file of this program's own of that kind.
 
     Labels, tasks and pages of the user's own may well have the name that somebody types; nothing brings them back.
+
+    Args:
+        ours: Tells such files: a pattern that they begin with, or a function that looks into them.
     """
     if not path.is_file() or is_stream(path) or not path.stat().st_size:
         return
+    if not (ours(path) if callable(ours) else _begins(path, ours)):
+        raise InputError(f"{path} is there and holds something else: name another file, or remove it.")
+
+
+def _begins(path: Path, pattern: str) -> bool:
     opens: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open}
     begins = b""
     with suppress(OSError, EOFError, zlib.error, lzma.LZMAError), opens.get(path.suffix, open)(path, "rb") as stream:
         begins = stream.read(_BEGINNING)
-    if not re.match(ours, begins.decode(errors="replace"), re.DOTALL):
-        raise InputError(f"{path} is there and holds something else: name another file, or remove it.")
+    return re.match(pattern, begins.decode(errors="replace"), re.DOTALL) is not None
 
 
 def write_bytes(path: Path, content: bytes) -> None:

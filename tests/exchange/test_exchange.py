@@ -109,6 +109,70 @@ def test_what_is_written_is_never_whole_in_memory(form: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("form", WHOLE)
+def test_nothing_but_its_like_is_written_over(judgement: Judgement, form: str, tmp_path: Path) -> None:
+    """Nor is anything written before all that is there was looked at."""
+    path = tmp_path / FILES[form]
+    exchange.write(judgement, path, form)
+    exchange.write(judgement, path, form)
+    written = [path] if path.is_file() else list(path.iterdir())
+    written += [file for file in tmp_path.iterdir() if file.is_file() and file != path]
+    assert len(written) == {"label-studio": 2, "cvat": 2, "fiftyone": 2}.get(form, 1)
+    for own in written:
+        theirs = b'[{"id": 1, "annotations": [{"id": 2}]}]' if own.suffix == ".json" else b"id,image,remark\na,b,c\n"
+        before = {file: file.read_bytes() for file in written} | {own: theirs}
+        own.write_bytes(theirs)
+        with pytest.raises(InputError, match=rf"{own.name} is there and holds something else"):
+            exchange.write(judgement, path, form)
+        assert {file: file.read_bytes() for file in written} == before
+        own.unlink()
+        exchange.write(judgement, path, form)
+
+
+def test_what_is_read_is_not_written_over(
+    judgement: Judgement, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also not by another name, nor the labels beside what is read, nor where columns are left out."""
+    table, link, issues = (tmp_path / name for name in ("labels.csv", "link.csv", "issues.csv"))
+    exchange.write(Judgement(judgement.given), table)
+    exchange.write(judgement, issues, "cleanlab")
+    link.symlink_to(table)
+    before = table.read_bytes()
+    for words in (
+        ["convert", table, "-o", table, "--set", "classes=['Mass']"],
+        ["convert", table, "-o", link],
+        ["convert", issues, "--from", "cleanlab", "--set", f"labels={table}", "-o", table],
+    ):
+        assert bomd(*map(str, words)) == 2
+        assert "is what is read" in error(capsys)
+        assert table.read_bytes() == before
+
+
+def test_annotations_stay_where_a_set_up_gets_their_name(
+    judgement: Judgement, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CVAT's annotations.xml beside annotations.json, whose set-up is called so; and tasks that are called .xml."""
+    annotations = tmp_path / "annotations.xml"
+    exchange.write(judgement, annotations)
+    before = annotations.read_bytes()
+    assert bomd("convert", annotations, "--to", "label-studio", "-o", tmp_path / "annotations.json") == 2
+    assert "annotations.xml is there and holds something else" in error(capsys)
+    assert bomd("convert", annotations, "--to", "label-studio", "-o", tmp_path / "tasks.xml") == 2
+    assert "name a .json file" in error(capsys)
+    assert annotations.read_bytes() == before
+    assert sorted(file.name for file in tmp_path.iterdir() if file.is_file()) == [
+        "annotations.labels.json", "annotations.xml"
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(not Path("/dev/stdout").exists(), reason="this system has no such file")
+@pytest.mark.parametrize("form", ["label-studio", "cvat"])
+def test_two_files_do_not_go_into_a_stream(judgement: Judgement, form: str) -> None:
+    with pytest.raises(InputError, match="name a file"):
+        exchange.write(judgement, Path("/dev/stdout"), form)
+    assert not [*Path("/dev").glob("stdout.*")]
+
+
+@pytest.mark.parametrize("form", WHOLE)
 def test_labels_alone_come_back_alone(judgement: Judgement, form: str, tmp_path: Path) -> None:
     path = tmp_path / FILES[form]
     exchange.write(Judgement(judgement.given), path, form)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +15,7 @@ from bomd.errors import InputError
 from bomd.exchange import cleanlab, cvat, fiftyone, hugging_face, image_folder, label_studio, table, torchxrayvision
 from bomd.exchange.documents import short
 from bomd.exchange.judgement import Judgement, read_run
-from bomd.files import reading
+from bomd.files import is_stream, reading, status
 from bomd.typed import arguments, nearest
 
 
@@ -65,7 +66,7 @@ def convert(
     """Read one form and write another.
 
     Args:
-        target: The file to write, or for FiftyOne the folder.
+        target: The file to write, or for FiftyOne the folder; over nothing but what was written so before.
         read_as: A key of `EXCHANGES`, as `write_as`; by default a folder is a run unless FiftyOne has written it, and
             a file what its suffix says.
         options: Settings of either form, by name: what the one that reads does not know is for the one that writes.
@@ -74,9 +75,20 @@ def convert(
     reader = _form(read_as, source, "read").read
     own = {name: given.pop(name) for name in list(given) if name in inspect.signature(reader).parameters}
     _writer(write_as, target)  # before anything is read, which may take a while
+    _check_is_other(target, source, own)
     judgement = read(source, read_as, **own)
     write(judgement, target, write_as, **given)
     return judgement
+
+
+def _check_is_other(target: Path, source: Path, options: Mapping[str, Any]) -> None:
+    """Refuse to write over what is read, which may say more than the form that is written."""
+    there = None if is_stream(target) else status(str(target))
+    for place in (source, *options.values()):
+        found = status(str(place))
+        same = found is not None and there is not None and os.path.samestat(found, there)
+        if same and (place == source or target.is_file()):  # files may go into the folder of the images
+            raise InputError(f"{target} is what is read, and would be lost: name another file as --output.")
 
 
 def read(source: Path, form: str | None = None, **options: Any) -> Judgement:

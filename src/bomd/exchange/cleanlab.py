@@ -32,7 +32,7 @@ from bomd.errors import InputError
 from bomd.exchange.documents import listed, short
 from bomd.exchange.judgement import Doubts, Judgement, amounts, number, soundness
 from bomd.exchange.table import truths
-from bomd.files import replacing
+from bomd.files import replacing, spare
 from bomd.tables import Floats, LabelTable, rows_of
 
 ISSUE, SCORE, GIVEN, PREDICTED = "is_label_issue", "label_score", "given_label", "predicted_label"
@@ -146,6 +146,7 @@ def write(judgement: Judgement, path: Path) -> None:
     """Write the issues table as CSV."""
     frame = to_frame(judgement)
     frame[CLASSES] = [json.dumps(judgement.given.classes), *[""] * (len(frame) - 1)][: len(frame)]
+    spare(path, f"{','.join([str(frame.index.name), *frame.columns])}\n")
     with replacing(path) as temporary:
         frame.rename(index=lambda name: harmless(str(name))).to_csv(temporary, encoding="utf-8", lineterminator="\n")
 

@@ -15,12 +15,14 @@ from xml.etree.ElementTree import Element
 
 from bomd.audits.columns import chosen
 from bomd.errors import InputError
-from bomd.exchange.documents import checked, element, read_xml, short, write_xml
+from bomd.exchange.documents import checked, element, read_xml, refuse_stream, short, write_xml
 from bomd.exchange.judgement import Judgement, from_rows, image_names, to_rows
-from bomd.files import write_json
+from bomd.files import spare, write_json
 
 NOTE = "bomd"  # the tag that carries what CVAT has no place for
 ATTRIBUTES = ("given", "flag", "expected", "wrong", "id")
+WRITTEN = r"<annotations>\n  <version>"  # how annotations begin here; CVAT's have a declaration before
+TASK = r'\[\n  {\n    "name": "[^\n]*",\n    "type": "tag",\n    "attributes": '
 
 
 def write(judgement: Judgement, path: Path, root: Path | None = None) -> None:
@@ -33,6 +35,10 @@ def write(judgement: Judgement, path: Path, root: Path | None = None) -> None:
     given = judgement.given
     if NOTE in given.classes:
         raise InputError(f"A class is called {NOTE!r}, as the tag for remarks is; rename it.")
+    beside = path.with_suffix(".labels.json")
+    refuse_stream(path, beside)
+    spare(path, WRITTEN)
+    spare(beside, TASK)
     document = Element("annotations")
     element(document, "version", "1.1")
     task = element(element(document, "meta"), "task")
@@ -55,7 +61,7 @@ def write(judgement: Judgement, path: Path, root: Path | None = None) -> None:
         if len(set(names)) < len(names):
             raise InputError("Several images have the same file name: pass root, the folder that was uploaded to CVAT.")
     write_xml(path, document, _images(judgement, names))
-    write_json(path.with_suffix(".labels.json"), specified)
+    write_json(beside, specified)
 
 
 def _images(judgement: Judgement, names: Sequence[str]) -> Iterator[Element]:

@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element, SubElement, TreeBuilder, indent, tost
 from xml.parsers import expat
 
 from bomd.errors import InputError
-from bomd.files import reading, write_pieces
+from bomd.files import is_stream, reading, write_pieces
 
 Kind = TypeVar("Kind")
 
@@ -110,6 +110,12 @@ def read_xml(path: Path) -> Element:
         raise
     except (expat.ExpatError, ValueError, LookupError, AssertionError) as error:
         raise InputError(f"{path} is not XML: {error}.") from error
+
+
+def refuse_stream(path: Path, beside: Path) -> None:
+    """What is written together with another file needs a name."""
+    if is_stream(path):
+        raise InputError(f"{path} is a device or a pipe, and {beside.suffix} is written beside it: name a file.")
 
 
 def write_items(path: Path, items: Iterable[Any], name: str | None = None) -> None:

@@ -31,11 +31,13 @@ from bomd import outside
 from bomd.errors import InputError
 from bomd.exchange.documents import checked, class_of, field, listed, read_json, write_items
 from bomd.exchange.judgement import Judgement, columns_of, from_rows, number
-from bomd.files import write_json
+from bomd.files import spare, write_json
 
 FLAGGED = "flagged"
 NOT_HERE = "FiftyOne is not installed: pip install fiftyone; or write a folder for it."
 SAMPLES, LABELS = "samples.json", "labels.json"  # of the two kinds of export that are read
+WRITTEN = r'{"samples": \[\n({"filepath": |\]})'  # how files begin here; those of FiftyOne have the samples in one line
+ABOUT = r'{\n  "media_type": "image",\n  "info": {\n    "classes": '
 OPINIONS = ("proposed", "predicted", "wrong")  # fields that hold no given labels
 ABSENT, PRESENT = "absent", "present"
 MOST_FIELDS = 100  # classes that get fields of their own
@@ -47,11 +49,13 @@ def write(judgement: Judgement, path: Path) -> None:
     given = judgement.given
     if given.paths is None:
         raise InputError("FiftyOne shows files, and these images have none.")
-    fields = field_names(given.classes)
+    fields, about = field_names(given.classes), path / "metadata.json"
+    spare(path / SAMPLES, WRITTEN)
+    spare(about, ABOUT)
     places = [] if judgement.doubts is None else judgement.doubts.places.tolist()
     write_items(path / SAMPLES, (_sample(judgement, row, fields, places) for row in range(len(judgement))), "samples")
     info = {"classes": list(given.classes), "fields": fields}
-    write_json(path / "metadata.json", {"media_type": "image", "info": info})
+    write_json(about, {"media_type": "image", "info": info})
 
 
 def read(path: Path, labels: str | None = None, classes: Sequence[str] | None = None) -> Judgement:

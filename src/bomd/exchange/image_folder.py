@@ -18,7 +18,7 @@ from bomd.errors import InputError
 from bomd.exchange import table
 from bomd.exchange.documents import field, listed, read_json_lines
 from bomd.exchange.judgement import Judgement, from_rows, names_below, parts_of, to_rows
-from bomd.files import unpacked, write_pieces
+from bomd.files import spare, unpacked, write_pieces
 
 
 def write(judgement: Judgement, path: Path) -> None:
@@ -31,6 +31,7 @@ def write(judgement: Judgement, path: Path) -> None:
         frame = table.to_frame(judgement)
         frame.insert(0, "file_name", names)
         return table.save(frame, path, for_spreadsheets=False)  # files are found by exactly these names
+    spare(path, r'{"file_name": "[^\n]*", "labels": \[[^\n]*\], "id": "')
     whole = zip(names, given.values, to_rows(judgement), strict=True)
     lines = ({"file_name": name, "labels": chosen(given, values), **row} for name, values, row in whole)
     return write_pieces(path, (json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines))

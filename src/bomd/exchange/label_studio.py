@@ -18,13 +18,16 @@ import numpy as np
 
 from bomd.audits.columns import chosen
 from bomd.errors import InputError
-from bomd.exchange.documents import checked, element, field, listed, read_json, write_items, write_xml
+from bomd.exchange.documents import checked, element, field, listed, read_json, refuse_stream, write_items, write_xml
 from bomd.exchange.judgement import Judgement, from_rows, image_names, parts_of, soundness, to_rows
+from bomd.files import spare
 from bomd.tables import LabelTable
 
 LOCAL = "/data/local-files/?d="  # how Label Studio addresses files below its document root
 CONTROL, PICTURE = "labels", "image"  # names in the labelling set-up
 GIVEN, PROPOSED = "given", "bomd"  # whose opinion a prediction is
+TASKS = r'\[\n({"data": {"image": |\]\n)'  # how they begin here; of those that Label Studio exports the first is the id
+SET_UP = rf'<View>\n  <Image name="{PICTURE}" value="\$image" />\n  <Choices name="{CONTROL}" toName="{PICTURE}" '
 
 
 def write(judgement: Judgement, path: Path, root: Path | None = None, address: str = LOCAL) -> None:
@@ -35,7 +38,12 @@ def write(judgement: Judgement, path: Path, root: Path | None = None, address: s
             images' paths are taken as they are.
         address: What stands before the path of an image in its address.
     """
-    given = judgement.given
+    given, beside = judgement.given, path.with_suffix(".xml")
+    refuse_stream(path, beside)
+    if beside == path:
+        raise InputError(f"{path} cannot be both the tasks and their labelling set-up: name a .json file.")
+    spare(path, TASKS)
+    spare(beside, SET_UP)
     set_up = Element("View")
     element(set_up, "Image", name=PICTURE, value="$image")
     several = "single" if given.exclusive else "multiple"
@@ -46,7 +54,7 @@ def write(judgement: Judgement, path: Path, root: Path | None = None, address: s
     whole = zip(to_rows(judgement), places, strict=True)
     tasks = (_task(judgement, row, cells, address + quote(place)) for row, (cells, place) in enumerate(whole))
     write_items(path, tasks)
-    write_xml(path.with_suffix(".xml"), set_up)
+    write_xml(beside, set_up)
 
 
 def read(path: Path, classes: Sequence[str] | None = None) -> Judgement:

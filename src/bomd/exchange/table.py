@@ -11,7 +11,9 @@ A file without proposals and doubts is an ordinary label file, as the dataset `f
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -28,7 +30,7 @@ from bomd.data.label_files import read_table
 from bomd.errors import InputError
 from bomd.exchange.documents import listed, read_bytes, short
 from bomd.exchange.judgement import Doubts, Judgement
-from bomd.files import replacing, unpacked, write_pieces
+from bomd.files import replacing, spare, unpacked, write_pieces
 from bomd.review.export import label_cells
 from bomd.tables import Floats, LabelTable, Text
 from bomd.typed import nearest
@@ -65,7 +67,9 @@ def save(frame: pd.DataFrame, path: Path, *, for_spreadsheets: bool = True) -> N
         text = text.assign(**{str(name): [harmless(str(cell)) for cell in text[name]] for name in words})
         text.columns = pd.Index([harmless(str(name)) for name in text.columns])
     separator = "\t" if unpacked(path).suffix.lower() == ".tsv" else ","
-    records = chain([list(text.columns)], text.itertuples(index=False, name=None))
+    header = list(text.columns)
+    spare(path, re.escape(f"{csv_line(header, separator)}\n"))
+    records = chain([header], text.itertuples(index=False, name=None))
     write_pieces(path, (f"{csv_line(record, separator)}\n" for record in records))
 
 
@@ -194,8 +198,15 @@ def read_parquet(path: Path, classes: Sequence[str] | None = None) -> Judgement:
 def save_parquet(table: Any, path: Path, description: Mapping[bytes, bytes]) -> None:
     """Write an Arrow table with something said about it."""
     described = table.replace_schema_metadata({**(table.schema.metadata or {}), **description})
+    spare(path, lambda there: _has_columns(there, described.column_names))
     with replacing(path) as temporary:
         import_module("pyarrow.parquet").write_table(described, temporary)
+
+
+def _has_columns(path: Path, names: Sequence[str]) -> bool:
+    with suppress(InputError):
+        return list(load_parquet(path).column_names) == list(names)
+    return False
 
 
 def load_parquet(path: Path) -> Any:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from bomd import outside
 from bomd.data.images import shape_of
 from bomd.errors import InputError
-from bomd.files import is_stream, replacing
+from bomd.files import replacing, spare
 from bomd.models.model import Model
 
 LARGEST_DIFFERENCE = 1e-4  # of a probability between PyTorch and the file
@@ -46,8 +46,7 @@ def export_onnx(model: Model, path: Path) -> float:
     """
     # All are asked for now, not after minutes.
     onnx, *_ = (outside.package(name, REMEDY) for name in ("onnx", "onnxruntime", "onnxscript"))
-    if path.is_file() and not is_stream(path) and path.stat().st_size and not _is_ours(path, onnx):
-        raise InputError(f"{path} is there and holds something else: name another file, or remove it.")
+    spare(path, lambda there: _is_ours(there, onnx))
     whole = Whole(model).cpu().float().eval()
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 256, (3, *shape_of(model.size, model.colour)), dtype=torch.uint8, generator=generator)
