@@ -11,6 +11,8 @@ from typing import Any
 
 from bomd.errors import InputError
 
+INSTALLED = frozenset(("site-packages", "dist-packages"))  # folders of what is installed
+
 
 def names(text: str) -> bool:
     """Whether a text is written as `package.module:name`."""
@@ -39,14 +41,29 @@ def package(name: str, remedy: str) -> Any:
 
 
 def file_of(module: str) -> Path | None:
-    """The text of a module; None where it has none or cannot be found."""
+    """The text of a module, found without importing it; None where it has none or cannot be found."""
     _look_here()
+    top, *below = module.split(".")
     try:
-        spec = find_spec(module)
+        spec = find_spec(top)
     except (ImportError, ValueError):
         return None
-    origin = "" if spec is None else spec.origin or ""
-    return Path(origin) if origin.endswith(".py") else None
+    if spec is None:
+        return None
+    files = [Path(spec.origin or "")]
+    if below:
+        places = [Path(folder, *below) for folder in spec.submodule_search_locations or ()]
+        files = [file for place in places for file in (place / "__init__.py", place.with_name(f"{place.name}.py"))]
+    return next((file for file in files if file.suffix == ".py" and file.is_file()), None)
+
+
+def is_own(module: str, other: str) -> bool:
+    """Whether a module is code of the same author as another one: of its package, or not installed."""
+    top = module.partition(".")[0]
+    if top in ("", "bomd") or top in sys.stdlib_module_names:
+        return False
+    file = file_of(module)
+    return file is not None and (top == other.partition(".")[0] or INSTALLED.isdisjoint(file.parts))
 
 
 def _look_here() -> None:

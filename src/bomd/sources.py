@@ -24,7 +24,8 @@ _PACKAGE = Path(__file__).parent
 def code_of(*modules: str, package: Path = _PACKAGE) -> str:
     """A fingerprint of these modules, by their full names, and of all that they import, directly or not.
 
-    Of those from outside this package the file itself counts, and what it imports from this package.
+    Of those from outside this package the file itself counts, what it imports from this package, and what it imports
+    of one's own: modules of the same package, and whatever else is not installed.
     """
     found: dict[str, str] = {}
     left = list(modules)
@@ -32,19 +33,27 @@ def code_of(*modules: str, package: Path = _PACKAGE) -> str:
         module = left.pop()
         if module not in found:
             found[module], imported = _read(module, package)
-            left += [name for name in imported if name.split(".")[1] in ROOMS and name != INPUT]
+            left += [name for name in imported if _decides(name)]
     return fingerprint(sorted(found.items()))
+
+
+def _decides(module: str) -> bool:
+    """Whether numbers come from a module that another imports."""
+    return not module.startswith("bomd.") or (module.split(".")[1] in ROOMS and module != INPUT)
 
 
 @functools.cache  # what a process has begun with is what it runs, whatever happens to its files
 def _read(module: str, package: Path) -> tuple[str, tuple[str, ...]]:
-    """A fingerprint of the code of a module, and the modules of this package that it imports."""
-    file = _file(module, package) if module.startswith("bomd.") else outside.file_of(module)
+    """A fingerprint of the code of a module, and the modules that it imports of this package and of one's own."""
+    ours = module.startswith("bomd.")
+    file = _file(module, package) if ours else outside.file_of(module)
     if file is None:
         return "", (UNKNOWN,)
-    code, imports = understood(file.read_text("utf-8"))
+    text = file.read_text("utf-8")
+    code, imports = understood(text)
     named = {f"{base}.{name}" if name and _file(f"{base}.{name}", package) else base for base, name in imports}
-    return code, tuple(sorted(name for name in named if name != "bomd" and _file(name, package)))
+    known = {name for name in named if name != "bomd" and _file(name, package)}
+    return code, tuple(sorted(known if ours else known | _own(module, text, file.stem == "__init__")))
 
 
 @functools.cache
@@ -80,6 +89,19 @@ def _imports(nodes: list[ast.AST]) -> list[tuple[str, str]]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("bomd."):
             found.append((node.value, ""))  # for import_module
     return found
+
+
+def _own(module: str, text: str, is_package: bool) -> set[str]:
+    """What a module from outside imports of the same package or of other code that is not installed."""
+    found = set()
+    for node in _counting(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = module.split(".")[: (1 if is_package else 0) - node.level or None] if node.level else []
+            base = ".".join([*above, *filter(None, [node.module])])
+            found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}  # a name may be that of a module
+    return {name for name in found if outside.is_own(name, module)}
 
 
 def _file(module: str, package: Path) -> Path | None:

@@ -132,6 +132,63 @@ def test_of_a_package_the_file_counts_that_the_class_is_in(here: Path, monkeypat
     assert sources.code_of(METHODS.module(name)) != before
 
 
+HELPERS = {
+    "__init__.py": "SHARE = 1.0\n",
+    "losses/__init__.py": "from .focal import focal\n",
+    "losses/focal.py": "def focal():\n    from ..deep import depth\n    return depth\n",
+    "deep.py": "depth = 0.5\n",
+    "unused.py": "depth = 0.5\n",
+    "../own_beside_of_a_test.py": "import torch\nexponent = 0.5\n",
+}
+IMPORTS = """
+import own_beside_of_a_test as beside
+from own_helped_of_a_test import losses
+from bomd.methods.base import Method
+
+
+class Gentle(Method):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("losses/focal.py", True),  # through a package that hands it on
+        ("deep.py", True),  # imported where it is used, from the package above
+        ("../own_beside_of_a_test.py", True),  # another file of the working directory
+        ("unused.py", False),
+    ],
+)
+def test_what_it_imports_of_one_s_own_counts(
+    here: Path, monkeypatch: pytest.MonkeyPatch, name: str, counts: bool
+) -> None:
+    """A loss in a file of its own was edited, and the networks that had learnt by the old one were found again."""
+    package = here / "own_helped_of_a_test"
+    for file, text in {**HELPERS, "core.py": IMPORTS}.items():
+        (package / file).parent.mkdir(parents=True, exist_ok=True)
+        (package / file).write_text(text)
+    for module in ("", ".core", ".losses", ".losses.focal", ".deep"):
+        monkeypatch.delitem(sys.modules, f"{package.name}{module}", raising=False)
+    monkeypatch.delitem(sys.modules, "own_beside_of_a_test", raising=False)
+    module = METHODS.module(f"{package.name}.core:Gentle")
+    sources._read.cache_clear()
+    before = sources.code_of(module)
+    (package / name).write_text(HELPERS[name] + "# a remark\n")
+    sources._read.cache_clear()
+    assert sources.code_of(module) == before
+    (package / name).write_text(HELPERS[name].replace("0.5", "0.6").replace("return depth", "return 2 * depth"))
+    sources._read.cache_clear()
+    assert (sources.code_of(module) != before) is counts
+
+
+def test_what_is_installed_does_not_count(here: Path) -> None:
+    """Another version of a library has its own name in the record; to read all of it would take minutes."""
+    assert outside.is_own("own_methods_of_a_test", "own_slip_of_a_test")
+    assert not any(outside.is_own(name, "own_slip_of_a_test") for name in ("torch", "json", "bomd.seeds", "nowhere"))
+    assert outside.is_own("torch.nn", "torch.optim"), "a method that is installed counts with its own package"
+
+
 def test_its_records_can_be_read_where_it_is_not() -> None:
     """Its own settings and its base's count; nothing is imported to find that out."""
     settings = {"bomd": {"epochs": 3}, "gone.away:Method": {"share": 1}}
