@@ -386,6 +386,35 @@ def test_an_example_is_written_and_can_be_audited(tmp_path: Path, capsys: pytest
     assert "not empty" in one_line_error(capsys)
 
 
+def test_an_interrupted_example_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the message of an interruption promises; a folder with anything else in it is still the user's own."""
+    from bomd.audits import example
+
+    words = ["example", str(tmp_path / "xrays"), "--images", "12", "--size", "32"]
+    assert bomd(*words[:1], str(tmp_path / "whole"), *words[2:]) == 0
+    whole = {file.relative_to(tmp_path / "whole"): file.read_bytes() for file in (tmp_path / "whole").rglob("*.*")}
+    written, plain = [0], example.replacing
+
+    def interrupted(path: Path) -> object:
+        written[0] += 1
+        if written[0] == 5:
+            path.with_name(f".{path.name}.part.png").write_bytes(b"half")  # as a killed process leaves it
+            raise KeyboardInterrupt
+        return plain(path)
+
+    monkeypatch.setattr(example, "replacing", interrupted)
+    assert bomd(*words) == 130
+    assert len(list((tmp_path / "xrays" / "images").iterdir())) == 5
+    (tmp_path / "xrays" / "images" / "mine.png").touch()
+    assert bomd(*words) == 2
+    (tmp_path / "xrays" / "images" / "mine.png").unlink()
+    assert bomd(*words) == 0
+    assert {
+        file.relative_to(tmp_path / "xrays"): file.read_bytes() for file in (tmp_path / "xrays").rglob("*.*")
+    } == whole
+    assert bomd(*words) == 2
+
+
 def test_make_demo_says_how_to_go_on() -> None:
     """`make` installs into .venv, where no shell looks for a command by itself."""
     root = Path(__file__).parents[2]
