@@ -31,8 +31,10 @@ from bomd.files import write_json
 from bomd.learn.steps import Steps
 from bomd.measure.result import Result
 from bomd.methods import METHODS
-from bomd.reports.summary import summary_table
+from bomd.reports.noise_curves import judge
+from bomd.reports.summary import gather, summary_table
 from bomd.reports.tables import add_results, write_tables
+from bomd.reports.words import in_words
 from bomd.saved import read_as
 
 
@@ -462,6 +464,31 @@ class TestPlan:
         text = announce([tiny("bce", 0), tiny("bce", 1), tiny("bce", 2)], {}, 1)
         assert "3 to do, as much work as 3 of bce" in text
         assert "bce 3 x 1" in text
+
+    def test_runs_by_other_code_are_counted_by_method(self, tmp_path: Path) -> None:
+        run = finished_run(tmp_path, "elr", 0, 0.7)  # by no code that is known
+        text = announce([tiny("bce", 0), tiny("elr", 0)], {1: run}, 1)
+        assert "2 runs, of which 1 are finished already, 1 by other code than today's (elr 1): delete them" in text
+
+
+def test_a_mean_over_runs_of_different_code_says_so(tmp_path: Path) -> None:
+    """A method was edited between two seeds, and the tables had one mean of both without a word."""
+    done = [finished_run(tmp_path, "elr", seed, 0.7) for seed in (0, 1, 2)]
+    console = Console(width=200)
+
+    def told() -> tuple[str, list[str]]:
+        with console.capture() as captured:
+            console.print(summary_table(done))
+        return " ".join(captured.get().split()), [point["lead"] for point in in_words(judge(gather(done))[0])]
+
+    page, leads = told()
+    assert "same code" not in page + "".join(leads)
+    saved = done[1].directory / "config.json"
+    write_json(saved, json.loads(saved.read_text()) | {"code": "another"})
+    sentence = "Not all seeds are by the same code: elr (seeds 0, 2 | 1)."
+    page, leads = told()
+    assert sentence in page
+    assert sentence in leads
 
 
 class TestLiveTable:

@@ -32,6 +32,14 @@ class Group:
     def seeds(self) -> list[int]:
         return [run.seed for run in self.runs]
 
+    @cached_property
+    def by_code(self) -> tuple[tuple[int, ...], ...]:
+        """Seeds by the code that made their runs; several where a method was edited between them."""
+        found: dict[str | None, list[int]] = {}
+        for run in self.runs:
+            found.setdefault(run.code, []).append(run.seed)
+        return tuple(map(tuple, found.values()))
+
     @property
     def first(self) -> Record:
         """The run that stands for all where only one can be shown."""

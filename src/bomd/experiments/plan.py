@@ -83,9 +83,10 @@ def factor(config: Config) -> float:
 def announce(configs: Sequence[Config], finished: Mapping[int, Run], jobs: int) -> str:
     """What is about to be done and roughly what it costs, as lines for people; finished runs by their place."""
     left = [config for place, config in enumerate(configs) if place not in finished]
-    older = sum(run.code != code_of_run(configs[place].method) for place, run in finished.items())
+    stale = [configs[place] for place, run in finished.items() if run.code != code_of_run(configs[place].method)]
+    older = ", ".join(f"{name} {count}" for name, count in Counter(config.method for config in stale).items())
     first = f"{len(configs)} runs, of which {len(finished)} are finished already"
-    first += f", {older} by other code than today's: delete them to run them again" if older else ""
+    first += f", {len(stale)} by other code than today's ({older}): delete them to run them again" if older else ""
     if not left:
         return first
     work = sum(factor(config) for config in left)

@@ -86,6 +86,11 @@ class Record:
     def seed(self) -> int:
         return self.config.seed
 
+    @property
+    def code(self) -> str | None:
+        """The code that it was started with; None where that is not known, as from a file of records."""
+        return None if self.directory is None else Run(self.directory).code
+
     @cached_property
     def config(self) -> Settings:
         return read_as(Settings, self.written["config"], self._part("config"))

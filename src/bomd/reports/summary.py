@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from rich.box import SIMPLE_HEAD
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -57,9 +58,11 @@ def summary_table(runs: Sequence[Run]) -> Table:
     several = len({group.experiment for group in groups}) > 1
     detected = any(group.detection for group in groups)
     relabelled = any(group.labels for group in groups)
+    told = [spread_meaning(groups)] if tests or any(len(group.runs) > 1 for group in groups) else []
+    told += [f"Not all seeds are by the same code: {'; '.join(found)}."] if (found := mixed(groups)) else []
     table = Table(
         title="Mean AUC over findings" if tests else None,
-        caption=spread_meaning(groups) if tests or any(len(group.runs) > 1 for group in groups) else None,
+        caption=escape(" ".join(told)) if told else None,
         caption_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -85,6 +88,12 @@ def summary_table(runs: Sequence[Run]) -> Table:
         # The spread goes below its number, so that the table fits a terminal of 80 columns.
         table.add_row(*(Text(re.sub(r" (?=[±(→])", "\n", cell)) for cell in cells))
     return table
+
+
+def mixed(groups: Iterable[Group]) -> list[str]:
+    """Methods that were edited between their seeds, so that a mean over these is of no method that there is."""
+    found = {(group.label, group.by_code): None for group in groups if len(group.by_code) > 1}
+    return [f"{label} (seeds {' | '.join(', '.join(map(str, same)) for same in parts)})" for label, parts in found]
 
 
 def spread_meaning(groups: Iterable[Group]) -> str:

@@ -13,7 +13,7 @@ from bomd.measure.result import held_out
 from bomd.measure.significance import UNDEFINED, Gap, Sample, show
 from bomd.reports.comparison import verdicts
 from bomd.reports.noise_curves import Judged, compare
-from bomd.reports.summary import test_name
+from bomd.reports.summary import mixed, test_name
 
 ANOTHER = "Another seed may give another number."
 MANY = 5  # methods; the best of more looks better than it is
@@ -46,6 +46,9 @@ def in_words(grid: Judged) -> list[Point]:
         count, of = sum(map(len, missing.values())), len(grid.methods) * len(grid.noises)
         text = "Means over fewer seeds are less certain; the list is below the table of methods."
         points.append(_point(f"Not complete: {count} of {of} entries lack runs.", text))
+    if found := mixed(grid.groups.values()):
+        text = "Code was edited between these runs, so that their mean is of no method: delete and repeat the older."
+        points.append(_point(f"Not all seeds are by the same code: {'; '.join(found)}.", text))
     return points
 
 
