@@ -271,6 +271,18 @@ def test_the_same_runs_give_the_same_page(tmp_path: Path) -> None:
     assert one == write_report([run], tmp_path / "two.html").read_bytes()
 
 
+def test_a_page_takes_the_place_of_pages_alone(tmp_path: Path) -> None:
+    """Called as it is by default, report.html may well be somebody else's."""
+    runs, page = [write_run(tmp_path / "runs")], tmp_path / "report.html"
+    page.write_text("<!doctype html><title>Quarterly report: wards</title>")
+    with pytest.raises(InputError, match="holds something else"):
+        write_report(runs, page)
+    assert "Quarterly" in page.read_text()
+    page.unlink()
+    for _ in range(2):
+        write_report(runs, page)
+
+
 def test_examples_of_a_kind_stay_together_and_truth_shows_only_where_known(tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs")
     text = write_report([run], tmp_path / "report.html").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ from bomd.errors import InputError
 from bomd.experiments.grid import BASELINE, Group
 from bomd.experiments.identity import differing, flatten
 from bomd.experiments.records import LabelRecord
-from bomd.files import write_text
+from bomd.files import spare, write_text
 from bomd.measure.significance import Sample, show, show_seconds
 from bomd.reports import figures, gallery, gate
 from bomd.reports.figures import Dots, Look
@@ -42,6 +42,7 @@ DROPPED = (  # what a page gives up after its examples, in this order
     ("whole", "the complete settings"),
     ("notes", "the notes of the runs"),
 )
+OURS = r"\s*<!doctype html>.{,2000}?<title>(Which labels look wrong|Learning from noisy labels): "  # how pages begin
 Values = dict[str, Any]
 
 
@@ -57,7 +58,7 @@ def write_report(
     Args:
         runs: Finished runs; those that differ only in seeds are averaged, and methods are compared only
             where they saw the same data.
-        path: The page; it appears whole or not at all.
+        path: The page; it appears whole or not at all, and over nothing but an earlier one.
         reference: The method that others are compared with; plain training where it is not there.
         opening: What `opening.write_demo` has to say before everything else.
         failed: Runs that were asked for and failed, and why: means are those of the others.
@@ -77,6 +78,7 @@ def write_report(
     for version in _versions(page, lambda most: _galleries(detailed, most, path), len(detailed)):
         text = _render(version)
         if len(text.encode()) <= LARGEST:
+            spare(path, OURS)
             write_text(path, text)
             return path
     raise InputError(f"A report of {len(runs)} runs is larger than 10 MB. Report fewer runs at once.")
