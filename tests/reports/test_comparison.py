@@ -103,6 +103,23 @@ def test_another_method_can_be_the_reference_and_who_is_better_is_said() -> None
     assert rows["south", "no noise", "bce"]["welch_p"] > 0.95
 
 
+def test_a_reference_with_several_settings_is_not_said_to_be_unbeaten() -> None:
+    """Nothing is compared with it, and "better: none" was what the table said; where it has one setting it counts."""
+    swept = [
+        record("elr", seed, score, settings={"elr": {"weight": weight}})
+        for weight in (0.5, 2.0)
+        for seed, score in enumerate((0.1, 0.11, 0.12))
+    ]
+    (found,) = compare([*RECORDS, *swept], reference="elr")
+    text = markdown(found)
+    assert "- Not compared with elr at no noise, where it ran with several settings." in text
+    assert "Better than elr" not in text
+    once = [record("elr", seed, score, NOISE) for seed, score in enumerate((0.1, 0.11))]
+    text = markdown(compare([*RECORDS, *swept, *once], reference="elr")[0])
+    assert "- Better than elr over seeds, by Welch's p < 0.05: bce at (0.4, 0.4)." in text
+    assert "- Not compared with elr at no noise, where it ran with several settings." in text
+
+
 def test_what_is_not_there_is_called_missing() -> None:
     (found,) = compare(RECORDS, ["bce", "elr"], ["no noise", "(0.6, 0.6)"], (0, 1, 2))
     assert found.methods == ("bce", "elr", "bomd")

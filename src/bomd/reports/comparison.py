@@ -5,6 +5,7 @@ is, what it cost, and which runs are missing.
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -98,17 +99,24 @@ def _tests(grid: Grid, group: Group | None, test: str) -> tuple[float | None, fl
 
 
 def verdicts(grid: Grid, test: str, method: str) -> list[str]:
-    """Which methods are surely better than another over seeds, and which worse, as two sentences for every page."""
+    """Which methods are surely better than another over seeds, and which worse, as sentences for every page.
+
+    Another says where nothing was compared, since the other ran with several settings and none of them is meant.
+    """
     found: dict[int, dict[str, list[str]]] = {1: {}, -1: {}, 0: {}}
     for label, noise in [(label, noise) for label in sorted(grid.methods) for noise in grid.noises]:
         group = grid.groups.get((label, noise))
         if group is not None:
             found[grid.verdict(group, method, test)].setdefault(label, []).append(noise)
+    counts = Counter(group.noise for group in grid.groups.values() if group.method == method)
+    several = [noise for noise in grid.noises if counts[noise] > 1]
+    unclear = [f"Not compared with {method} at {', '.join(several)}, where it ran with several settings."]
     told = [[f"{label} at {', '.join(noises)}" for label, noises in found[sign].items()] for sign in (1, -1)]
-    return [
+    sentences = [
         f"{word} than {method} over seeds, by Welch's p < {SURE:g}: {'; '.join(named) or 'none'}."
         for word, named in zip(("Better", "Worse"), told, strict=True)
     ]
+    return sentences * (len(several) < len(counts)) + unclear * bool(several)
 
 
 def _verdicts(grid: Grid, test: str) -> str:

@@ -177,8 +177,8 @@ def _against(grid: Judged, test: str) -> list[Point]:
     chance = f" Of {len(gaps)} comparisons about {round(len(gaps) * 0.05) or 1} would look sure by chance alone."
     text = chance if len(gaps) > 2 * MANY else ""
     if any(gap.over_seeds is not None for gap in gaps):
-        better, worse = verdicts(grid, test, grid.reference)
-        return [_point(f"On {test_name(test)}: {better}", worse + text)]
+        better, *others = verdicts(grid, test, grid.reference)
+        return [_point(f"On {test_name(test)}: {better}", " ".join(others) + text)]
     if len(gaps) == 1 and len(grid.methods) == 2:  # the sentence on the winner has said it
         return []
     sure = {sign: sum(gap.certain == sign for gap in gaps) for sign in (1, -1)}
