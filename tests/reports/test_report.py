@@ -506,6 +506,34 @@ def test_distance_from_plain_training_is_paired_over_seeds_and_patients(tmp_path
     assert compare(found["bomd"], found["bce"], "nowhere") is None
 
 
+def test_a_lead_of_other_seeds_is_told_from_one_of_the_same(tmp_path: Path) -> None:
+    """.610 is the mean of three seeds and .615 that of two of them: nobody is ahead in the seeds that both have."""
+    runs = [write_run(tmp_path, "bce", seed, flags=False, score=0.60 + 0.01 * seed) for seed in range(3)]
+    runs += [write_run(tmp_path, "elr", seed, flags=False, score=0.60 + 0.01 * seed) for seed in (1, 2)]
+    text = in_words(grid_of(runs))[0]["text"]
+    assert re.search(r"^It may be chance: 0\.000 \(.*\) in the seeds that both have, ahead in 0 of 2\.", text), text
+
+
+def test_a_difference_over_seeds_has_no_interval_of_one_of_them(tmp_path: Path) -> None:
+    """Each seed holds out other patients: the mean over all stood before the interval of the first seed alone."""
+    runs = write_grid(tmp_path, {"bce": [0.6], "bomd": [0.75]}, LEVELS[1:2])
+    for run in runs:
+        saved = load_predictions(run.directory / "predictions.npz")["south"]
+        rows = np.arange(40) + 40 * run.config()["seed"]
+        parts = [{"validation": table.take(rows)} for table in saved]
+        save_predictions(run.directory / "predictions.npz", *parts)
+        result = run.result()
+        write_json(run.directory / "result.json", result | {"tests": {"validation": result["tests"]["south"]}})
+    found = {group.label: group for group in groups(runs)}
+    both = compare(found["bomd"], found["bce"], "validation", draws=100)
+    first = compare(found["bomd"], found["bce"], "validation", draws=100, most=1)
+    assert both is not None
+    assert first is not None
+    assert (both.count, both.low, both.high) == (2, None, None)
+    assert both.std == pytest.approx(0)
+    assert first.low is not None
+
+
 def test_intervals_stop_where_they_would_take_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = write_grid(tmp_path / "runs", SCORES, LEVELS)
     grid = grid_of(runs)

@@ -220,7 +220,7 @@ def _shared(one: Group, other: Group, test: str) -> list[tuple[Record, Record]]:
 
 
 def _interval(pairs: Sequence[tuple[Record, Record]], test: str, draws: int) -> tuple[float, float] | None:
-    """The paired bootstrap over test patients; None where the runs did not score the very same images."""
+    """The paired bootstrap over test patients; None where not all of the runs scored the very same images."""
     loaded = [[_scores(run, test) for run in pair] for pair in pairs]
     if any(item is None for pair in loaded for item in pair):
         return None
@@ -229,10 +229,9 @@ def _interval(pairs: Sequence[tuple[Record, Record]], test: str, draws: int) -> 
     def alike(truth: LabelTable) -> bool:
         return truth.classes == first.classes and np.array_equal(truth.ids, first.ids)
 
-    if not alike(loaded[0][1][0]):
+    if not all(alike(truth) for pair in loaded for truth, _ in pair):  # held-out patients differ by seed
         return None
-    same = [pair for pair in loaded if all(alike(truth) for truth, _ in pair)]  # held-out patients differ by seed
-    ones, others = ([pair[side][1] for pair in same] for side in (0, 1))
+    ones, others = ([pair[side][1] for pair in loaded] for side in (0, 1))
     found = paired.over_seeds(first, ones, others, draws, minimum_positives=pairs[0][0].config.minimum_positives)
     return None if found is None else (found.low, found.high)
 

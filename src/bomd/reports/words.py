@@ -132,16 +132,20 @@ def _winner(grid: Judged, test: str) -> Point:
     if round(score.mean - other.mean, 3) == 0:
         lead = f"{best} and {second} are level on {where}: {show(score)} and {show(other)}."
     gap = compare(grid.groups[best, noise], grid.groups[second, noise], test)
-    return _point(lead, ("" if gap is None else _certainty(gap)) + _many(len(ranked)))
+    return _point(lead, ("" if gap is None else _certainty(gap, max(score.count, other.count))) + _many(len(ranked)))
 
 
-def _certainty(gap: Gap) -> str:
-    """Whether chance explains a lead: in the choice of test patients, where there is one seed, or of seeds."""
+def _certainty(gap: Gap, seeds: int) -> str:
+    """Whether chance explains a lead: in the choice of test patients, where there is one seed, or of seeds.
+
+    With more `seeds` than both methods have, the difference is not that of the means before it.
+    """
+    common = f" in the seed{'s' * (gap.count > 1)} that both have" if gap.count < seeds else ""
     if gap.count == 1:
         sure = "does not explain" if gap.certain > 0 else "may explain"
-        return f"The choice of test patients {sure} it: {show_gap(gap)}. {ANOTHER}"
+        return f"The choice of test patients {sure} it: {show_gap(gap)}{common}. {ANOTHER}"
     sure = "Chance does not explain it" if gap.certain > 0 else "It may be chance"
-    return f"{sure}: {show_gap(gap)}, ahead in {gap.won} of {gap.count} seeds."
+    return f"{sure}: {show_gap(gap)}{common}, ahead in {gap.won} of {gap.count}{'' if common else ' seeds'}."
 
 
 def _first_places(grid: Judged, test: str) -> Point:
