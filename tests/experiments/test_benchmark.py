@@ -344,6 +344,9 @@ class TestRunAll:
             run_all([tiny("bce", 0), tiny("bomd", 0, bomd={"neighbors": 3})], tmp_path, command=COMMAND)
         with pytest.raises(InputError, match="nowhere"):
             run_all([tiny("bce", 0, train={"dataset": "nih", "root": "/nowhere"})], tmp_path, command=COMMAND)
+        cells = [tiny("bce", 0), tiny("bce", 0, noise={"kind": "symmetric", "row": 0.4})]
+        with pytest.raises(InputError, match="noise: unknown key 'row'. Did you mean 'rows'"):
+            run_all(cells, tmp_path, command=COMMAND)
         assert not (tmp_path / "order.txt").exists()
 
 

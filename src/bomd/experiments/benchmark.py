@@ -14,6 +14,7 @@ from bomd.config import Config
 from bomd.errors import InputError
 from bomd.experiments import workers
 from bomd.experiments.live import Board
+from bomd.experiments.noise import plan_noise
 from bomd.experiments.plan import announce, cost
 from bomd.experiments.recorded import Record, check_name, merge, read_records, record_of
 from bomd.files import fingerprint
@@ -53,7 +54,7 @@ def run_all(
         progress.say(f"{jobs} at a time, one for each core that may be used here.")
     for config in configs:
         experiment.make_method(config)
-    states = _states(configs)
+    states, wrong = _states(configs)
     located = {place: runs.locate(root, config, states[_data_of(config)]) for place, config in enumerate(configs)}
     finished = {place: run for place, run in located.items() if run.finished}
     waiting = [place for place in located if place not in finished]
@@ -61,6 +62,8 @@ def run_all(
     for place in waiting:
         if states[_data_of(configs[place])] is None:
             experiment.read_labels(configs[place])  # says why it cannot be read
+        if (problem := wrong.get(_noise_of(configs[place]))) is not None:
+            raise problem
     board, failed = Board(configs, console), {}
     for place, run in finished.items():
         board.run_finished(place, Record.of(run).result, already=True)
@@ -90,13 +93,27 @@ def _data_of(config: Config) -> str:
     return fingerprint(config.train, config.test, config.hold_out_test_patients)
 
 
-def _states(configs: Sequence[Config]) -> dict[str, runs.Data | None]:
-    """The present state of each data set; None where it cannot be read, which only matters to runs not done yet."""
+def _noise_of(config: Config) -> str:
+    return fingerprint(_data_of(config), config.noise)
+
+
+def _states(configs: Sequence[Config]) -> tuple[dict[str, runs.Data | None], dict[str, InputError]]:
+    """The present state of each data set, and what is wrong with the noise of a recipe there.
+
+    None where a set cannot be read, which only matters to runs not done yet.
+    """
     from bomd.experiments import experiment
 
     states: dict[str, runs.Data | None] = {}
+    wrong: dict[str, InputError] = {}
     for data, config in {_data_of(config): config for config in reversed(configs)}.items():
         states[data] = None
         with suppress(InputError):
-            states[data] = experiment.data_of(config)
-    return states
+            tables = experiment.read_labels(config)
+            for noise, asked in {_noise_of(one): one for one in configs if _data_of(one) == data}.items():
+                try:
+                    plan_noise(asked, tables["train"][0])
+                except InputError as error:
+                    wrong[noise] = error
+            states[data] = experiment.data_of(config, tables)
+    return states, wrong

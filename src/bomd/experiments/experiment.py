@@ -243,9 +243,9 @@ def read_labels(config: Config) -> dict[str, tuple[LabelTable, datasets.Dataset]
     return {**tables, "train": (train, dataset)}
 
 
-def data_of(config: Config) -> runs.Data:
-    """The present state of the labels and image files of a recipe."""
-    tables = read_labels(config)
+def data_of(config: Config, tables: Tables | None = None) -> runs.Data:
+    """The present state of the labels and image files of a recipe; of its `tables`, where they are read already."""
+    tables = read_labels(config) if tables is None else tables
     return state_of(with_decided(config, tables, read_decided(config, tables["train"][0])))
 
 
