@@ -40,6 +40,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Any:
     ("prepared", "message"),
     [
         (lambda train: None, "`prepare` of Own must return a `Prepared`, not None"),
+        (lambda train: train.values, r"`prepare` of Own must return a `Prepared`, not ndarray\.$"),
         (lambda train: Prepared(None), r"targets from `prepare` of Own must have the shape \(36, 14\), not None"),
         (lambda train: Prepared(train.values[4:]), r"the shape \(36, 14\), not \(32, 14\)"),
         (lambda train: Prepared(np.concatenate([train.values] * 2)), r"the shape \(36, 14\), not \(72, 14\)"),

@@ -14,7 +14,8 @@ def prepare(method: Method, given: LabelTable, context: Context) -> Prepared:
     prepared = method.prepare(given.replace(given.values.copy()), context)
     hook = f"`prepare` of {type(method).__name__}"
     if not isinstance(prepared, Prepared):
-        raise InputError(f"{hook} must return a `Prepared`, not {prepared!r}.")
+        kind = None if prepared is None else type(prepared).__name__  # labels of a whole set would fill the screen
+        raise InputError(f"{hook} must return a `Prepared`, not {kind}.")
     each_label, each_image = given.values.shape, (len(given), 1)
     allowed = {"targets": (each_label,), "scores": (each_label,), "weights": (each_label, each_image)}
     for name, shapes in allowed.items():
