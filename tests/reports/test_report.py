@@ -506,6 +506,15 @@ def test_distance_from_plain_training_is_paired_over_seeds_and_patients(tmp_path
     assert compare(found["bomd"], found["bce"], "nowhere") is None
 
 
+def test_a_reference_with_several_settings_is_said_to_be_compared_with_nothing(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path, "elr", seed, settings={"weight": w}, flags=False) for w in (1, 2) for seed in (0, 1)]
+    leads = [point["lead"] for point in in_words(judge(gather(runs, "elr"))[0])]
+    assert not any("Not compared" in lead for lead in leads)
+    runs += [write_run(tmp_path, "bce", seed, flags=False, score=0.6) for seed in (0, 1)]
+    leads = [point["lead"] for point in in_words(judge(gather(runs, "elr"))[0])]
+    assert "Not compared with elr at (0.4, 0.4), where it ran with several settings." in leads
+
+
 def test_a_lead_of_other_seeds_is_told_from_one_of_the_same(tmp_path: Path) -> None:
     """.610 is the mean of three seeds and .615 that of two of them: nobody is ahead in the seeds that both have."""
     runs = [write_run(tmp_path, "bce", seed, flags=False, score=0.60 + 0.01 * seed) for seed in range(3)]

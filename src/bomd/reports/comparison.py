@@ -101,22 +101,33 @@ def _tests(grid: Grid, group: Group | None, test: str) -> tuple[float | None, fl
 def verdicts(grid: Grid, test: str, method: str) -> list[str]:
     """Which methods are surely better than another over seeds, and which worse, as sentences for every page.
 
-    Another says where nothing was compared, since the other ran with several settings and none of them is meant.
+    Where nothing was compared they say that instead.
     """
     found: dict[int, dict[str, list[str]]] = {1: {}, -1: {}, 0: {}}
     for label, noise in [(label, noise) for label in sorted(grid.methods) for noise in grid.noises]:
         group = grid.groups.get((label, noise))
         if group is not None:
             found[grid.verdict(group, method, test)].setdefault(label, []).append(noise)
-    counts = Counter(group.noise for group in grid.groups.values() if group.method == method)
-    several = [noise for noise in grid.noises if counts[noise] > 1]
-    unclear = [f"Not compared with {method} at {', '.join(several)}, where it ran with several settings."]
     told = [[f"{label} at {', '.join(noises)}" for label, noises in found[sign].items()] for sign in (1, -1)]
     sentences = [
         f"{word} than {method} over seeds, by Welch's p < {SURE:g}: {'; '.join(named) or 'none'}."
         for word, named in zip(("Better", "Worse"), told, strict=True)
     ]
-    return sentences * (len(several) < len(counts)) + unclear * bool(several)
+    places = unclear(grid, method)
+    compared = any(group.method == method and group.noise not in places for group in grid.groups.values())
+    return sentences * compared + not_compared(grid, method)
+
+
+def unclear(grid: Grid, method: str) -> list[str]:
+    """Kinds of noise where a method ran with several settings, so that none of them is the one to compare with."""
+    counts = Counter(group.noise for group in grid.groups.values() if group.method == method)
+    return [noise for noise in grid.noises if counts[noise] > 1]
+
+
+def not_compared(grid: Grid, method: str) -> list[str]:
+    """The same as a sentence, if there are any."""
+    places = unclear(grid, method)
+    return [f"Not compared with {method} at {', '.join(places)}, where it ran with several settings."] * bool(places)
 
 
 def _verdicts(grid: Grid, test: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from bomd.experiments.grid import Group
 from bomd.measure.result import held_out
 from bomd.measure.significance import UNDEFINED, Gap, Sample, show
-from bomd.reports.comparison import verdicts
+from bomd.reports.comparison import not_compared, verdicts
 from bomd.reports.noise_curves import Judged, compare
 from bomd.reports.summary import mixed, test_name
 
@@ -176,8 +176,11 @@ def _first_places(grid: Judged, test: str) -> Point:
 def _against(grid: Judged, test: str) -> list[Point]:
     """Who differs surely from the reference, in the words of the tables of results; of single runs, by patients."""
     gaps = [gap for (_, _, tested), gap in grid.gaps.items() if tested == test]
-    if not gaps or grid.reference is None:
+    if grid.reference is None:
         return []
+    if not gaps:
+        alone = all(group.method == grid.reference for group in grid.groups.values())
+        return [_point(sentence) for sentence in not_compared(grid, grid.reference) if not alone]
     chance = f" Of {len(gaps)} comparisons about {round(len(gaps) * 0.05) or 1} would look sure by chance alone."
     text = chance if len(gaps) > 2 * MANY else ""
     if any(gap.over_seeds is not None for gap in gaps):
