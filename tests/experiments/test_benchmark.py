@@ -109,6 +109,21 @@ def test_tables_without_records_or_of_something_else_are_one_line(tmp_path: Path
     assert (tmp_path / "pipe").is_fifo()
 
 
+@pytest.mark.parametrize("name", ["paper.csv", "paper.md", "paper.tex", "paper-comparison.tex"])
+def test_tables_take_the_place_of_tables_alone(name: str, tmp_path: Path) -> None:
+    """Nobody names the tables, and where there are no records yet, what is called so is somebody's own."""
+    records, own, runs = tmp_path / "paper.jsonl", tmp_path / name, [finished_run(tmp_path, "bce", 0, 0.5)]
+    own.write_text("my own")
+    for refused in (lambda: add_results(runs, records), lambda: run_all([], tmp_path, results=records)):
+        with pytest.raises(InputError, match=f"{name} is there and no table of"):
+            refused()
+    assert own.read_text() == "my own"
+    assert not records.exists()
+    own.unlink()
+    for place in (records, records, tmp_path / "paper.jsonl.xz"):  # the same tables, of records that are packed
+        add_results([*runs, finished_run(tmp_path, "bomd", 0, 0.5)], place)
+
+
 @pytest.mark.parametrize("name", ["mine.csv", "mine.md", "mine.tex"])
 def test_records_are_never_kept_where_a_table_goes(name: str, tmp_path: Path) -> None:
     """The table took the place of the records, which were lost."""

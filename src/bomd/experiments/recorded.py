@@ -15,13 +15,14 @@ from typing import Any
 
 from bomd.errors import InputError
 from bomd.experiments.identity import apart, identity, without_folder
-from bomd.files import beside, locked, read_text, reading, write_text
+from bomd.files import PACKED, beside, locked, read_text, reading, write_text
 from bomd.measure.result import Result
 from bomd.runs import Run
 from bomd.saved import mapped, read_as
 
 PARTS = ("config", "result", "environment")
 TABLES = (".csv", ".md", ".tex")  # endings of what is written beside a file of records
+COMPARISON = "-comparison"  # in the names of those that compare methods
 INTERVALS = ("auc_low", "auc_high", "ap_low", "ap_high", "draws")  # of single classes: half of a record
 
 
@@ -131,12 +132,21 @@ def record_of(run: Run) -> Record:
 
 
 def check_name(path: Path) -> None:
-    """Refuse a file of records that one of the tables beside it would take the place of."""
+    """Refuse a file of records that one of the tables beside it would take the place of, as of the user's own there.
+
+    Tables are ours where there are records of that name, compressed or not.
+    """
     if path in (beside(path, ending) for ending in TABLES):
         raise InputError(
             f"{path} cannot hold records, since their table gets that name: name a .jsonl or .jsonl.xz file, and "
             f"{', '.join(str(beside(path, ending)) for ending in TABLES)} are written beside it."
         )
+    if any(place.exists() for place in (path, *(beside(path, f".jsonl{packed}") for packed in ("", *PACKED)))):
+        return
+    names = (beside(path, ""), path.with_name(f"{beside(path, '').name}{COMPARISON}"))
+    taken = [table for name in names for ending in TABLES if (table := name.with_name(f"{name.name}{ending}")).exists()]
+    if taken:
+        raise InputError(f"{taken[0]} is there and no table of {path}: name other records, or remove it.")
 
 
 def read_records(path: Path) -> list[Record]:

@@ -12,7 +12,7 @@ from bomd.errors import InputError
 from bomd.experiments.grid import Grid, Group, arrange
 from bomd.experiments.noise_names import NO_NOISE
 from bomd.experiments.plan import REFERENCE
-from bomd.experiments.recorded import Record, add_records
+from bomd.experiments.recorded import COMPARISON, Record, add_records
 from bomd.files import beside, locked
 from bomd.measure.quality import Detection
 from bomd.measure.result import Labels
@@ -57,7 +57,7 @@ def write_results(
     """Write the tables of a file of records beside it, and, where it has several methods, their comparison."""
     written = write_tables(records, path)
     if len({*(config.method for config in planned), *(record.config.method for record in records)}) > 1:
-        place = path.with_name(f"{beside(path, '').name}-comparison.csv")
+        place = path.with_name(f"{beside(path, '').name}{COMPARISON}.csv")
         written += write_comparison(
             arrange(records, reference=reference, planned=[config.to_dict() for config in planned]), place
         )
