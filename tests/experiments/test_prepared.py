@@ -14,6 +14,7 @@ from bomd.experiments import experiment
 from bomd.experiments.records import LabelRecord
 from bomd.methods import METHODS
 from bomd.methods.base import Method, Prepared, entry_losses
+from bomd.tables import Flags, LabelTable
 
 TINY = {
     "method": "own",
@@ -36,6 +37,11 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Any:
     return recipe
 
 
+def flagged(train: LabelTable, images: int, step: int = 1, classes: int = 14) -> Flags:
+    """Flags of some of the images, in their order or backwards."""
+    return Flags(train.ids[:images][::step], np.ones(images, bool), np.zeros(images), np.zeros((images, classes)))
+
+
 @pytest.mark.parametrize(
     ("prepared", "message"),
     [
@@ -45,6 +51,10 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Any:
         (lambda train: Prepared(train.values[4:]), r"the shape \(36, 14\), not \(32, 14\)"),
         (lambda train: Prepared(np.concatenate([train.values] * 2)), r"the shape \(36, 14\), not \(72, 14\)"),
         (lambda train: Prepared(train.values, scores=train.values[:, :2]), r"scores .* \(36, 14\), not \(36, 2\)"),
+        (lambda train: Prepared(train.values, flags=flagged(train, 33)), "flags .* the ids of the training table"),
+        (lambda train: Prepared(train.values, flags=flagged(train, 36, -1)), "flags .* in their order"),
+        (lambda train: Prepared(train.values, flags=flagged(train, 36, 1, 13)), r"entry .* \(36, 14\), not \(36, 13\)"),
+        (lambda train: Prepared(train.values, scores=train.values * np.nan), "scores from .* must be finite"),
         (
             lambda train: Prepared(train.values, weights=np.ones(36, np.float32)),
             r"weights .* \(36, 14\) or \(36, 1\), not \(36,\)",

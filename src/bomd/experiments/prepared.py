@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from bomd.errors import InputError
 from bomd.methods.base import Context, Method, Prepared
 from bomd.tables import LabelTable
@@ -23,4 +25,12 @@ def prepare(method: Method, given: LabelTable, context: Context) -> Prepared:
         if (found is not None or name == "targets") and getattr(found, "shape", None) not in shapes:
             fits = " or ".join(map(str, dict.fromkeys(shapes)))
             raise InputError(f"{name} from {hook} must have the shape {fits}, not {getattr(found, 'shape', None)}.")
+    for name, rows in {"flags": prepared.flags, "opinion": prepared.opinion}.items():
+        if rows is not None and not np.array_equal(rows.ids, given.ids):
+            raise InputError(f"{name} from {hook} must have the ids of the training table in their order.")
+    if prepared.flags is not None and np.shape(prepared.flags.entry) != each_label:
+        found = np.shape(prepared.flags.entry)
+        raise InputError(f"entry of the flags from {hook} must have the shape {each_label}, not {found}.")
+    if prepared.opinion is None and prepared.scores is not None and not np.isfinite(prepared.scores).all():
+        raise InputError(f"scores from {hook} must be finite, since labels are judged by them.")
     return prepared
