@@ -446,3 +446,15 @@ def test_embed_prints_similarities_and_saves(tmp_path: Path, capsys: pytest.Capt
     assert bomd("embed", "Effusion", "Edema", "No Finding", "-o", str(tmp_path / "vectors.npy")) == 0
     assert np.load(tmp_path / "vectors.npy").shape[0] == 3
     assert "1.00" in capsys.readouterr().out
+
+
+def test_vectors_take_the_place_of_vectors_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Features of the user's own are .npy as well; the names beside them tell vectors of classes from these."""
+    place = tmp_path / "features.npy"
+    np.save(place, np.eye(3))
+    assert bomd("embed", "Mass", "Edema", "--model", "random", "-o", str(place)) == 2
+    assert "holds something else" in one_line_error(capsys)
+    assert np.array_equal(np.load(place), np.eye(3))
+    place.unlink()
+    for _ in range(2):
+        assert bomd("embed", "Mass", "Edema", "--model", "random", "-o", str(place)) == 0

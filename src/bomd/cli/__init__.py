@@ -209,7 +209,10 @@ def embed(
 ) -> None:
     """Turn class names into the vectors that descriptors are learnt towards, and show how alike they are."""
     from bomd.describe import labelspace
+    from bomd.files import spare
 
+    if saved is not None:  # features of the user's own are .npy as well, and labels nobody gets back
+        spare(saved, lambda there: there.with_suffix(".classes.txt").is_file())
     space = labelspace.embed(classes, model, vectors=vectors)
     for line in space.notes:
         Console(emoji=False, stderr=True).print(line, highlight=False, markup=False)
