@@ -448,6 +448,14 @@ def test_embed_prints_similarities_and_saves(tmp_path: Path, capsys: pytest.Capt
     assert "1.00" in capsys.readouterr().out
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no such device")
+def test_a_full_disk_behind_standard_output_is_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-m", "bomd.cli", "methods"], stdout=full, stderr=-1, text=True)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == ["Error: No space left on device"]
+
+
 def test_vectors_take_the_place_of_vectors_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Features of the user's own are .npy as well; the names beside them tell vectors of classes from these."""
     place = tmp_path / "features.npy"

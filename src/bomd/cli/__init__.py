@@ -266,7 +266,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except InputError as error:
         code = _fail(str(error))
     except OSError as error:  # such as a name that is too long for the file system
-        code = _fail(f"{error.strerror or error}: {str(error.filename)[:200]!r}")
+        place = "" if error.filename is None else f": {str(error.filename)[:200]!r}"  # of what is printed there is none
+        code = _fail(f"{error.strerror or error}{place}")
     except typer.Exit as error:
         code = error.exit_code
     except processes.LostProcessError as error:
