@@ -19,6 +19,7 @@ import pytest
 from rich.console import Console
 
 from bomd import progress, runs, threads
+from bomd.cli import main
 from bomd.config import Config, parse
 from bomd.errors import InputError
 from bomd.experiments import experiment
@@ -477,6 +478,18 @@ class TestPlan:
         check_reference("bce", ["elr"], path)
         with pytest.raises(InputError, match=r"none of the methods that are run or recorded in .*toy.jsonl"):
             check_reference("nvum", ["elr"], path)
+
+    def test_a_page_refuses_a_reference_that_nobody_ran(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """It compared with plain training instead, without a word."""
+        finished_run(tmp_path, "elr", 0, 0.7)
+        with pytest.raises(SystemExit) as ended:
+            main(["report", str(tmp_path), "--reference", "erl", "-o", str(tmp_path / "page.html")])
+        assert ended.value.code == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert "--reference 'erl' is none of the methods that are run. Did you mean 'elr'?" in said
+        check_reference("bce", ["elr"], None, usual="bce")  # by default
 
     def test_costs_are_summed_up(self) -> None:
         text = announce([tiny("bce", 0), tiny("bce", 1), tiny("bce", 2)], {}, 1)

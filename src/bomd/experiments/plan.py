@@ -59,9 +59,9 @@ def grid(
     return list({config.key: config for config in configs}.values())
 
 
-def check_reference(name: str, methods: Iterable[str], results: Path | None) -> None:
-    """Refuse a method to compare with that is neither run nor in the file of records; by default it does not matter."""
-    if name == REFERENCE:
+def check_reference(name: str, methods: Iterable[str], results: Path | None, usual: str = REFERENCE) -> None:
+    """Refuse a method to compare with that is neither run nor in the file of records; the `usual` one need not be."""
+    if name == usual:
         return
     recorded = read_records(results) if results is not None and results.exists() else []
     known = {*methods, *(record.config.method for record in recorded)}
