@@ -169,9 +169,13 @@ def report(
 ) -> None:
     """Gather finished runs into one HTML page that opens without a network."""
     from bomd import runs
+    from bomd.experiments.grid import BASELINE
+    from bomd.experiments.plan import check_reference
+    from bomd.experiments.recorded import Record
     from bomd.reports import report as pages
 
     found = runs.find(places)
+    check_reference(reference, (Record.of(run).config.method for run in found), None, usual=BASELINE)
     _print_results(found, pages.write_report(found, page, reference))
 
 
