@@ -210,6 +210,12 @@ def test_a_model_is_not_put_over_files_of_the_users_own(place: Path) -> None:
     with pytest.raises(InputError, match=r"model is there and holds something else: name another folder as --output"):
         retrain(run, mine)
     assert [file.name for file in mine.rglob("*")] == ["model", "thesis.txt"]
+    other = place / "other"
+    other.mkdir()
+    (other / "report.html").write_text("<p>years of work</p>")
+    with pytest.raises(InputError, match=r"report\.html is there and holds something else"):
+        retrain(run, other)
+    assert [file.name for file in other.rglob("*")] == ["report.html"]  # nothing was trained before
 
 
 def test_a_list_says_no_finding_where_the_last_one_was_taken_away_and_so_does_the_log(place: Path) -> None:

@@ -466,3 +466,17 @@ def test_vectors_take_the_place_of_vectors_alone(tmp_path: Path, capsys: pytest.
     place.unlink()
     for _ in range(2):
         assert bomd("embed", "Mass", "Edema", "--model", "random", "-o", str(place)) == 0
+
+
+def test_a_benchmark_is_refused_before_its_first_run_where_a_page_of_the_users_own_would_be_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "demo" / "report.html"
+    page.parent.mkdir()
+    page.write_text("<p>years of work</p>")
+    with pytest.raises(SystemExit) as left:
+        main(["benchmark", "demo", "--runs", "."])
+    assert left.value.code == 2
+    assert "report.html is there and holds something else" in capsys.readouterr().err
+    assert [file.name for file in tmp_path.rglob("*")] == ["demo", "report.html"]

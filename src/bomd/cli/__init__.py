@@ -148,11 +148,13 @@ def benchmark(
     names = None if methods == "all" else [name.strip() for name in methods.split(",")]
     configs = plan.grid(recipes, names, reproduce.numbers(seeds), cells or ("",), overrides or ())
     plan.check_reference(reference, (config.method for config in configs), results)
+    folder = root if len({config.name for config in configs}) > 1 else root / configs[0].name
+    if page:
+        pages.check_place(folder / "report.html")
     outcome = run_all(configs, root, jobs, Console(emoji=False, stderr=True), results)
     if outcome.done:
         if results is not None:
             add_results(outcome.done, results, reference, configs)
-        folder = root if len({config.name for config in configs}) > 1 else root / configs[0].name
         failed = outcome.failed
         place = pages.write_report(outcome.done, folder / "report.html", reference, failed=failed) if page else None
         _print_results(outcome.done, place)

@@ -46,6 +46,11 @@ OURS = r"\s*<!doctype html>.{,2000}?<title>(Which labels look wrong|Learning fro
 Values = dict[str, Any]
 
 
+def check_place(path: Path) -> None:
+    """Refuse to put a page over anything but an earlier one; before what it tells of is done, which may take days."""
+    spare(path, OURS)
+
+
 def write_report(
     runs: Sequence[Run],
     path: Path,
@@ -78,7 +83,7 @@ def write_report(
     for version in _versions(page, lambda most: _galleries(detailed, most, path), len(detailed)):
         text = _render(version)
         if len(text.encode()) <= LARGEST:
-            spare(path, OURS)
+            check_place(path)
             write_text(path, text)
             return path
     raise InputError(f"A report of {len(runs)} runs is larger than 10 MB. Report fewer runs at once.")

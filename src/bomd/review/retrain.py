@@ -18,7 +18,7 @@ from bomd.experiments.one_label import HANDED
 from bomd.files import fingerprint
 from bomd.methods import METHODS
 from bomd.models.model import DESCRIPTION
-from bomd.reports.report import write_report
+from bomd.reports.report import check_place, write_report
 from bomd.review import outputs
 from bomd.review.evidence import only_run
 from bomd.review.export import Reviewed, as_listed, as_table, read_reviewed, reviewed_files
@@ -26,7 +26,7 @@ from bomd.review.outputs import Output
 from bomd.runs import Run
 
 HELD_OUT = 0.2  # of the patients, where the run held out nobody, as an audit does
-FOLDER, MODEL = "retrained", "model"
+FOLDER, MODEL, PAGE = "retrained", "model", "report.html"
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,8 @@ def retrain(place: Path, output: Path | None = None, held_out: float | None = No
     config = _config_of(run)  # first, since no decision mends a run that trained nothing
     if decided is None or not decided.any():
         raise InputError(f"Nobody has decided anything yet: start with bomd review {shlex.quote(str(place))} --open")
-    _check_place(folder / MODEL)
+    _check_model(folder / MODEL)
+    check_place(folder / PAGE)
     folder.mkdir(parents=True, exist_ok=True)
     table = _write_labels(run, reviewed, own, folder, config)
     share = held_out or config.validation or HELD_OUT
@@ -76,7 +77,7 @@ def retrain(place: Path, output: Path | None = None, held_out: float | None = No
         done = experiment.run_on(config, tables, fixed, root)
     else:
         done = _run_again(config, table, root)
-    page = write_report([done], folder / "report.html")
+    page = write_report([done], folder / PAGE)
     return Retrained(done, _copy_model(done, folder), page)
 
 
@@ -88,7 +89,7 @@ def _config_of(run: Path) -> Config:
     return settings.parse(saved, METHODS, str(run / "config.json"))
 
 
-def _check_place(model: Path) -> None:
+def _check_model(model: Path) -> None:
     """Refuse to remove a folder of the user's own, found out before time is spent."""
     if model.exists() and not (model / DESCRIPTION).is_file() and (not model.is_dir() or any(model.iterdir())):
         raise InputError(f"{model} is there and holds something else: name another folder as --output.")
